@@ -78,7 +78,7 @@ fn main() {
         }
         for period in [90.0, 110.0, 130.0, 170.0] {
             let (client, post) = (client(period, 0.05), app.anonymous("POST", "/v1/pets"));
-            let post = post.header("Authorization", &format!("Bearer {warehouse}"));
+            let post = post.key(&warehouse);
             clients.spawn(move || client.run(|number| post.clone().json(pet(number)).send()));
         }
         // An outdated client of the shop sends a parameter that is not allowed.

@@ -6,9 +6,6 @@
 
 mod admin;
 mod api;
-#[cfg(test)]
-#[path = "../../tests/api/bad_requests.rs"]
-mod bad_requests;
 mod error;
 mod fallback;
 mod middleware;

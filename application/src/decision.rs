@@ -123,14 +123,6 @@ mod tests {
     }
 
     #[test]
-    fn each_request_gets_its_own_pet() {
-        assert_eq!(
-            replies(decided(&[request("a", None), request("a", None)])),
-            [Ok((1, false)), Ok((2, false))]
-        );
-    }
-
-    #[test]
     fn one_key_twice_in_one_batch_adds_one_pet() {
         let pending = decided(&[request("a", Some("x")), request("b", None), request("a", Some("x"))]);
         assert_eq!(pending.commit.entries.len(), 2);

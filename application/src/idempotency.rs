@@ -142,14 +142,6 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_different_owners_are_independent() {
-        let mut cache = IdempotencyCache::default();
-        cache.insert(scoped("k", &"a"), pet(1));
-        assert_eq!(cache.find(&scoped("k", &"a")), Some(&pet(1)));
-        assert_eq!(cache.find(&scoped("other", &"a")), None);
-    }
-
-    #[test]
     fn among_owners_with_equally_many_keys_the_one_with_the_greatest_id_loses_its_oldest() {
         let mut cache = IdempotencyCache::with_capacity(4);
         for (owner, id) in ["a", "b", "a", "b", "c"].into_iter().zip(1..) {
@@ -228,18 +220,6 @@ mod tests {
                     prop_assert_eq!(cache.find(&scoped(owner, id)), Some(&pet(*id)), "key {} of {}", id, owner);
                 }
             }
-        }
-    }
-
-    #[test]
-    fn only_visible_ascii_names_a_request() {
-        let longest = "x".repeat(255);
-        for good in ["a", "~", "!", "550e8400-e29b", longest.as_str()] {
-            assert!(RequestKey::new(good).is_ok(), "{good}");
-        }
-        let too_long = "x".repeat(256);
-        for bad in ["", " ", "a b", "ä", "\u{7f}", too_long.as_str()] {
-            assert!(RequestKey::new(bad).is_err(), "{bad}");
         }
     }
 }

@@ -6,31 +6,16 @@ use std::{
     net::TcpStream,
     os::unix::fs::PermissionsExt as _,
     thread,
-    time::{Duration, Instant},
 };
 
-use harness::{App, Call, Response, eventually, petstore};
+use harness::{App, Call, Connection, REX, Response, petstore, wait_until};
 use serde_json::Value;
-
-/// The longest a change of the key file may take to be active, with room for a busy machine.
-const SOON: Duration = Duration::from_secs(20);
-
-fn status_with(app: &App, key: &str) -> u16 {
-    app.anonymous("GET", "/v1/pets").header("Authorization", &format!("Bearer {key}")).send().status
-}
-
-fn wait_for_status(app: &App, key: &str, status: u16) {
-    let deadline = Instant::now() + SOON;
-    while status_with(app, key) != status {
-        assert!(Instant::now() < deadline, "a change of the key file is active soon");
-        thread::sleep(Duration::from_millis(50));
-    }
-}
 
 #[test]
 fn without_a_valid_key_nothing_under_v1_is_revealed() {
     let app = App::start();
     let oversize = vec![b'x'; 100_000];
+    let message = app.anonymous("GET", "/v1/pets").send().error(401, "unauthorized");
     for (method, path, body) in [
         ("GET", "/v1/pets", &b""[..]),
         ("GET", "/v1/pets?limit=0", b""),
@@ -46,7 +31,7 @@ fn without_a_valid_key_nothing_under_v1_is_revealed() {
         ("POST", "/v1/pets", &oversize),
     ] {
         let response = app.anonymous(method, path).body(body).send();
-        response.error(401, "unauthorized");
+        assert_eq!(response.error(401, "unauthorized"), message, "{method} {path}");
         assert_eq!(response.header("www-authenticate"), Some("Bearer realm=\"petstore\""), "{method} {path}");
         let response = app.anonymous(method, path).header("Authorization", "Bearer wrong").body(body).send();
         response.error(401, "unauthorized");
@@ -100,7 +85,7 @@ fn only_callers_with_a_key_learn_the_position_of_the_log() {
     assert_eq!(ready(probe.clone()), Value::Null, "not without a key");
     assert_eq!(ready(probe.header("Authorization", "Bearer wrong")), Value::Null);
     for key in [&app.key, &writer] {
-        let with_key = app.anonymous("GET", "/readyz").header("Authorization", &format!("Bearer {key}"));
+        let with_key = app.anonymous("GET", "/readyz").key(key);
         assert_eq!(ready(with_key), 1);
     }
     assert_eq!(ready(Call::new(app.admin(), "GET", "/readyz")), 1, "operators need no key");
@@ -110,34 +95,20 @@ fn only_callers_with_a_key_learn_the_position_of_the_log() {
 fn only_a_single_bearer_key_is_accepted() {
     let app = App::start();
     let key = app.key.clone();
-    for good in [format!("Bearer {key}"), format!("bearer {key}"), format!("BEARER  {key}")] {
-        assert_eq!(
-            app.anonymous("GET", "/v1/pets").header("Authorization", &good).send().status,
-            200,
-            "{good:?}"
-        );
-    }
-    let mut flipped = key.clone();
-    let last = flipped.pop().unwrap();
-    flipped.push(if last == 'a' { 'b' } else { 'a' });
+    let with = |value: &str| app.anonymous("GET", "/v1/pets").header("Authorization", value).send();
+    assert_eq!(with(&format!("BEARER  {key}")).status, 200);
+    let last = if key.ends_with('a') { 'b' } else { 'a' };
+    let flipped = format!("{}{last}", &key[..key.len() - 1]);
     for bad in [
-        String::new(),
-        "Bearer".into(),
-        "Bearer ".into(),
-        key.clone(),
-        format!("Basic {key}"),
-        format!("Bearer{key}"),
-        format!("Bearer {key}x"),
-        format!("Bearer {key} {key}"),
-        format!("Bearer \"{key}\""),
-        format!("Bearer {flipped}"),
-        format!("Bearer {}", key.to_uppercase()),
-        format!("Bearer {}", &key[..key.len() - 1]),
+        &key,
+        "Bearer",
+        &format!("Basic {key}"),
+        &format!("Bearer {key} {key}"),
+        &format!("Bearer {flipped}"),
     ] {
-        app.anonymous("GET", "/v1/pets").header("Authorization", &bad).send().error(401, "unauthorized");
+        with(bad).error(401, "unauthorized");
     }
-    let twice = app.call("GET", "/v1/pets").header("Authorization", &format!("Bearer {key}")).send();
-    twice.error(401, "unauthorized");
+    app.call("GET", "/v1/pets").key(&key).send().error(401, "unauthorized");
     app.anonymous("GET", &format!("/v1/pets?access_token={key}")).send().error(401, "unauthorized");
 }
 
@@ -146,9 +117,9 @@ fn a_key_may_do_what_its_scopes_say() {
     let app = App::start();
     let reader = app.issue_key(&["--name", "reader", "--scope", "read"]);
     let writer = app.issue_key(&["--name", "writer", "--scope", "write"]);
-    wait_for_status(&app, &reader, 200);
+    app.wait_for_status(&reader, 200);
     let call = |key: &str, method: &str, path: &str| {
-        let call = app.anonymous(method, path).header("Authorization", &format!("Bearer {key}"));
+        let call = app.anonymous(method, path).key(key);
         if method == "POST" { call.json(r#"{"name":"a","categoryId":1}"#).send() } else { call.send() }
     };
     call(&reader, "POST", "/v1/pets").error(403, "forbidden");
@@ -162,13 +133,10 @@ fn a_key_may_do_what_its_scopes_say() {
 #[test]
 fn a_revoked_key_stops_working_and_a_new_one_works_without_a_restart() {
     let app = App::start();
-    let file = app.keys_file();
     let other = app.issue_active_key(&["--name", "other"]);
-    let listed = petstore(["keys", "list", "--keys", file.to_str().unwrap()]).stdout;
-    let id = listed.lines().find(|line| line.contains("other")).unwrap().split_whitespace().next().unwrap();
-    assert_eq!(petstore(["keys", "revoke", id, "--keys", file.to_str().unwrap()]).code, Some(0));
-    wait_for_status(&app, &other, 401);
-    assert_eq!(status_with(&app, &app.key), 200, "other keys are untouched");
+    app.revoke(&other);
+    app.wait_for_status(&other, 401);
+    assert_eq!(app.get("/v1/pets").status, 200, "other keys are untouched");
 }
 
 #[test]
@@ -178,8 +146,8 @@ fn a_key_that_is_revoked_or_loses_its_scope_while_the_body_arrives_adds_nothing(
     {
         let app = App::start();
         let key = app.issue_key(&["--name", "other", "--scope", "read,write,log"]);
-        wait_for_status(&app, &key, 200);
-        let body = r#"{"name":"Rex","categoryId":7}"#;
+        app.wait_for_status(&key, 200);
+        let body = REX;
         let mut slow = TcpStream::connect(app.address()).unwrap();
         let head = format!(
             "POST /v1/pets HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n\
@@ -189,19 +157,17 @@ fn a_key_that_is_revoked_or_loses_its_scope_while_the_body_arrives_adds_nothing(
         slow.write_all(head.as_bytes()).unwrap();
         let file = app.keys_file();
         if is_revoked {
-            let revoked = petstore(["keys", "revoke", &key, "--keys", file.to_str().unwrap()]);
-            assert_eq!(revoked.code, Some(0), "{}", revoked.stderr);
+            app.revoke(&key);
         } else {
             let (text, all) = (fs::read_to_string(&file).unwrap(), r#"["read", "write", "log"]"#);
             assert_eq!(text.matches(all).count(), 1, "{text}");
             fs::write(&file, text.replace(all, r#"["read"]"#)).unwrap();
-            eventually("the scope is gone", || {
-                let create =
-                    app.anonymous("POST", "/v1/pets").header("Authorization", &format!("Bearer {key}"));
-                (create.send().status == 403).then_some(())
+            wait_until("the scope is gone", || {
+                let create = app.anonymous("POST", "/v1/pets").key(&key);
+                create.send().status == 403
             });
         }
-        wait_for_status(&app, &key, reads);
+        app.wait_for_status(&key, reads);
         slow.write_all(body.as_bytes()).unwrap();
         let mut response = Vec::new();
         slow.read_to_end(&mut response).unwrap();
@@ -219,7 +185,7 @@ fn a_revoked_key_stops_working_while_another_process_holds_the_lock() {
     let lock = fs::File::open(app.directory().join("keys.toml.lock")).unwrap();
     lock.lock().unwrap();
     // The service wants to record this use, and cannot.
-    wait_for_status(&app, &other, 200);
+    app.wait_for_status(&other, 200);
     let change = thread::spawn({
         let path = path.to_owned();
         move || petstore(["keys", "issue", "--name", "late", "--keys", &path])
@@ -229,10 +195,8 @@ fn a_revoked_key_stops_working_while_another_process_holds_the_lock() {
     let text = fs::read_to_string(&file).unwrap();
     let revoked = text.replace("name = \"other\"", "name = \"other\"\nrevoked = 2026-01-01T00:00:00Z");
     fs::write(&file, revoked).unwrap();
-    wait_for_status(&app, &other, 401);
-    let rejected = change.join().unwrap();
-    assert_eq!(rejected.code, Some(1), "{rejected:?}");
-    assert!(rejected.stderr.contains("another process holds the lock"), "{}", rejected.stderr);
+    app.wait_for_status(&other, 401);
+    change.join().unwrap().exits_with(1).says("another process holds the lock");
 }
 
 #[test]
@@ -240,20 +204,8 @@ fn a_key_that_expires_on_an_open_connection_is_rejected_there() {
     let app = App::start();
     let brief = app.issue_active_key(&["--name", "brief", "--expires-in", "10s"]);
 
-    let mut stream = TcpStream::connect(app.address()).unwrap();
-    let request = format!("GET /v1/pets HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {brief}\r\n\r\n");
-    let mut over_http_1 = || {
-        stream.write_all(request.as_bytes()).unwrap();
-        let (mut response, mut part) = (Vec::new(), [0; 1024]);
-        loop {
-            let length = stream.read(&mut part).unwrap();
-            assert!(length > 0, "the connection stays open");
-            response.extend_from_slice(&part[..length]);
-            if let Some(response) = Response::parse(&response, false) {
-                return response.status;
-            }
-        }
-    };
+    let mut connection = Connection::open(app.address(), &brief);
+    let mut over_http_1 = || connection.list().status;
 
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut requests = runtime.block_on(async {
@@ -272,9 +224,7 @@ fn a_key_that_expires_on_an_open_connection_is_rejected_there() {
     };
 
     assert_eq!([over_http_1(), over_http_2()], [200, 200]);
-    eventually("the key expires on the connections", || {
-        ([over_http_1(), over_http_2()] == [401, 401]).then_some(())
-    });
+    wait_until("the key expires on the connections", || [over_http_1(), over_http_2()] == [401, 401]);
 }
 
 #[test]
@@ -295,8 +245,8 @@ fn a_broken_or_vanished_key_file_changes_nothing() {
             None => fs::remove_file(&file).unwrap(),
         }
         // Only after the warning has the service looked at the file.
-        eventually("the service warns about the key file", || (warnings() > warnings_before).then_some(()));
-        assert_eq!(status_with(&app, &app.key), 200, "{broken:?}: the old set stays active");
+        wait_until("the service warns about the key file", || warnings() > warnings_before);
+        assert_eq!(app.get("/v1/pets").status, 200, "{broken:?}: the old set stays active");
         assert_eq!(app.anonymous("GET", "/v1/pets").send().status, 401, "{broken:?}: never open to everyone");
     }
     let log = app.printed().1;

@@ -1,4 +1,4 @@
-//! Requests that are rejected, and why: one table for the tests of the parsers and for those of the running service.
+//! Requests that are rejected, and why.
 
 /// Bodies of a create, and how the message about each of them begins.
 pub(crate) const BODIES: &[(&[u8], &str)] = &[

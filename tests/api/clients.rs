@@ -2,7 +2,7 @@
 
 use std::{env, fs, process::Command};
 
-use harness::{App, CutProxy, petstore, python_tool, root, succeed, tools};
+use harness::{App, CutProxy, REX, petstore, python_tool, root, succeed, tools};
 
 #[test]
 fn a_generated_client_adds_and_lists_pets() {
@@ -10,15 +10,7 @@ fn a_generated_client_adds_and_lists_pets() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("openapi.json"), petstore(["openapi"]).stdout).unwrap();
     let generator = &mut python_tool("openapi-python-client");
-    generator.args([
-        "generate",
-        "--path",
-        "openapi.json",
-        "--meta",
-        "none",
-        "--output-path",
-        "pet_store_client",
-    ]);
+    generator.args("generate --path openapi.json --meta none --output-path pet_store_client".split(' '));
     let generated = succeed(generator.env("PATH", tools_first()).current_dir(directory.path()));
     assert!(!generated.contains("Warning") && !generated.contains("Error"), "{generated}");
     let client = &mut python_tool("python");
@@ -68,7 +60,7 @@ async fn the_python_and_javascript_in_the_api_page_add_one_pet_even_if_the_respo
     for (language, command) in [("python", &mut python_tool("python")), ("js", &mut Command::new("node"))] {
         let app = App::start();
         for _ in 0..120 {
-            app.post(r#"{"name":"Rex","categoryId":7}"#);
+            app.post(REX);
         }
         let proxy = CutProxy::start(app.address()).await;
         proxy.lose_the_response_to("POST /v1/pets");

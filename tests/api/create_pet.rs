@@ -1,6 +1,6 @@
 //! `POST /v1/pets`: what is accepted, what is returned, and what is rejected with which message.
 
-use harness::App;
+use harness::{App, REX};
 use serde_json::json;
 
 use super::bad_requests::BODIES;
@@ -13,23 +13,15 @@ fn a_pet_is_added_and_returned_with_its_id() {
     assert_eq!(response.header("content-type"), Some("application/json"));
     assert_eq!(response.header("location"), Some("/v1/pets/1"));
     assert_eq!(response.json(), json!({"id": 1, "name": "Rex", "categoryId": 7, "status": "available"}));
-    assert_eq!(
-        app.get("/v1/pets/1").json(),
-        response.json(),
-        "the node that responded shows the pet at once"
-    );
+    assert_eq!(app.get("/v1/pets/1").json(), response.json(), "it is shown at once");
     assert_eq!(app.get("/v1/pets").json(), json!([response.json()]));
 }
 
 #[test]
 fn a_pet_without_a_status_has_none() {
     let app = App::start();
-    let response = app.post(r#"{"name":"Rex","categoryId":7}"#);
-    assert_eq!(
-        response.json(),
-        json!({"id": 1, "name": "Rex", "categoryId": 7}),
-        "the field is absent, not null"
-    );
+    let response = app.post(REX);
+    assert_eq!(response.json(), json!({"id": 1, "name": "Rex", "categoryId": 7}), "absent, not null");
     for status in ["available", "pending", "sold"] {
         assert_eq!(app.get(&format!("/v1/pets?status={status}")).json(), json!([]), "{status}");
     }
@@ -71,21 +63,8 @@ fn category_ids_keep_every_digit() {
     ] {
         let response = app.post(&format!(r#"{{"name":"a","categoryId":{sent}}}"#));
         assert_eq!(response.status, 201, "{sent}: {}", response.text());
-        assert!(
-            response.text().contains(&format!("\"categoryId\":{kept}")),
-            "{sent} became {}",
-            response.text()
-        );
+        assert!(response.text().contains(&format!("\"categoryId\":{kept}")), "{sent}");
     }
-}
-
-#[test]
-fn one_response_names_every_error_in_a_body() {
-    let app = App::start();
-    let message = app.post("{}").error(400, "invalid_request");
-    assert!(message.contains("name") && message.contains("categoryId"), "{message}");
-    let message = app.post(r#"{"name":"","categoryId":"x","status":"gone"}"#).error(400, "invalid_request");
-    assert!(["name", "categoryId", "status"].iter().all(|field| message.contains(field)), "{message}");
 }
 
 #[test]
@@ -110,7 +89,7 @@ fn invalid_bodies_are_rejected_and_change_nothing() {
 fn unknown_fields_are_ignored() {
     let app = App::start();
     let response =
-        app.post(r#"{"name":"a","categoryId":1,"id":99,"photo":{"urls":[null,{"x":[1e999]}]},"":0}"#);
+        app.post(r#"{"name":"a","categoryId":1,"id":99,"photo":{"urls":[null,{"x":[1e999]}]},"photo":0,"Name":3,"":0}"#);
     assert_eq!(response.status, 201, "{}", response.text());
     assert_eq!(response.json()["id"], 1, "ids are assigned by the service");
 }
@@ -119,30 +98,12 @@ fn unknown_fields_are_ignored() {
 fn only_json_in_utf8_is_accepted() {
     let app = App::start();
     let pet = r#"{"name":"a","categoryId":1}"#;
-    for good in [
-        "application/json",
-        "Application/JSON",
-        "application/json; charset=utf-8",
-        "application/json;charset=\"UTF-8\"",
-    ] {
-        let response = app.call("POST", "/v1/pets").header("Content-Type", good).body(pet).send();
-        assert_eq!(response.status, 201, "{good}: {}", response.text());
-    }
-    for bad in
-        ["text/plain", "application/xml", "application/json; charset=latin1", "application/jsonx", "*/*", ""]
-    {
-        app.call("POST", "/v1/pets")
-            .header("Content-Type", bad)
-            .body(pet)
-            .send()
-            .error(415, "unsupported_media_type");
+    let with = |kind: &str| app.call("POST", "/v1/pets").header("Content-Type", kind).body(pet).send();
+    assert_eq!(with("Application/JSON;charset=\"UTF-8\"").status, 201);
+    for bad in ["text/plain", "application/json; charset=latin1", ""] {
+        with(bad).error(415, "unsupported_media_type");
     }
     app.call("POST", "/v1/pets").body(pet).send().error(415, "unsupported_media_type");
-    app.call("POST", "/v1/pets")
-        .json(pet)
-        .header("Content-Encoding", "gzip")
-        .send()
-        .error(415, "unsupported_media_type");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::{env, fmt::Write as _, fs, thread};
 
-use harness::{App, Call, petstore, python_tool, succeed};
+use harness::{App, petstore, python_tool, succeed};
 use serde_json::Value;
 
 /// How many cases at least; the variable asks for more.
@@ -77,8 +77,8 @@ fn passed(summary: &str) -> usize {
 
 /// Checks the counters of the service, in case the tool overlooks something.
 fn assert_no_server_errors(app: &App) {
-    let metrics = Call::new(app.admin(), "GET", "/metrics").send();
-    let counted = metrics.text().lines().filter(|line| line.starts_with("petstore_http_requests_total"));
+    let metrics = app.metrics();
+    let counted = metrics.lines().filter(|line| line.starts_with("petstore_http_requests_total"));
     // A probe that was asked before the service was ready has said so.
     let counted = counted.filter(|line| !line.contains("operation=\"observe\""));
     let mut total = 0;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use axum::http::Request;
-use harness::{App, succeed};
+use harness::{App, REX, succeed};
 use tokio::net::TcpStream;
 
 /// Status, protocol version and body of what curl got.
@@ -26,7 +26,7 @@ fn curl(app: &App, path: &str, more: &[&str]) -> (String, String, String) {
 fn pets_are_added_and_listed_over_http_2() {
     let app = App::start();
     let json = ["--header", "Content-Type: application/json", "--data"];
-    let pet = r#"{"name":"Rex","categoryId":7}"#;
+    let pet = REX;
     let (status, version, body) = curl(&app, "/v1/pets", &[&json[..], &[pet]].concat());
     assert_eq!((status.as_str(), version.as_str()), ("201", "2"), "{body}");
     assert_eq!(curl(&app, "/v1/pets", &[]).2, app.get("/v1/pets").text(), "the same list");
@@ -92,7 +92,7 @@ fn pseudo_headers_in_trailers_do_not_change_the_request() {
     let json = ("content-type", "application/json".into());
     let key = ("authorization", format!("Bearer {}", app.key));
     let post = head("POST", "/v1/pets").into_iter().chain([json, key]);
-    let body = frame(DATA, 0, br#"{"name":"Rex","categoryId":7}"#);
+    let body = frame(DATA, 0, REX.as_bytes());
     let trailers = [(":method", "GET".into()), (":path", "/livez".into())];
     let status = converse(&app, &[headers(0, post), body, headers(END_STREAM, trailers)]);
     assert!(status.is_some_and(|status| status != STATUS_200), "{status:?}");

@@ -7,7 +7,7 @@ use harness::{App, Response, petstore};
 use super::bad_requests::IDEMPOTENCY_KEYS;
 
 fn send(app: &App, api_key: &str, key: &str, body: &str) -> Response {
-    let call = app.anonymous("POST", "/v1/pets").header("Authorization", &format!("Bearer {api_key}"));
+    let call = app.anonymous("POST", "/v1/pets").key(api_key);
     call.header("Idempotency-Key", key).json(body).send()
 }
 
@@ -26,12 +26,7 @@ fn a_repeated_request_gets_the_first_response_again() {
         // The same pet, written differently: what counts is what it says.
         let again =
             send(&app, &key, "\"order-1\"", r#"{ "status": "sold", "categoryId": 7.0, "name": "\u0052ex" }"#);
-        assert_eq!(
-            (again.status, again.header("idempotency-replayed")),
-            (201, Some("true")),
-            "{}",
-            again.text()
-        );
+        assert_eq!((again.status, again.header("idempotency-replayed")), (201, Some("true")));
         assert_eq!((&again.body, again.header("location")), (&first.body, first.header("location")));
     }
     send(&app, &key, "order-1", r#"{"name":"Bella","categoryId":7}"#).error(409, "idempotency_key_reused");

@@ -1,8 +1,6 @@
 //! Limits for clients: requests per key, wrong keys per address, connections per address, and whose address it is.
 
 use std::{
-    io::{Read as _, Write as _},
-    net::{SocketAddr, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -11,38 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use harness::{App, Call, Response, eventually, petstore};
-
-/// Sends many requests on one connection.
-struct Client {
-    stream: TcpStream,
-    request: Vec<u8>,
-}
-
-impl Client {
-    fn new(address: SocketAddr, key: &str) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        let head = format!("GET /v1/pets HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {key}\r\n\r\n");
-        Self { stream, request: head.into_bytes() }
-    }
-
-    fn send(&mut self) -> Response {
-        self.try_send().expect("the connection stays open")
-    }
-
-    fn try_send(&mut self) -> Option<Response> {
-        self.stream.write_all(&self.request).ok()?;
-        let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
-        loop {
-            if let Some(response) = Response::parse(&bytes, false) {
-                return Some(response);
-            }
-            let length = self.stream.read(&mut part).ok().filter(|length| *length > 0)?;
-            bytes.extend_from_slice(&part[..length]);
-        }
-    }
-}
+use harness::{App, Call, Connection, eventually, petstore, wait_until};
 
 #[test]
 fn a_key_that_has_used_up_its_limit_gets_429_and_others_do_not() {
@@ -94,7 +61,7 @@ fn a_limited_key_is_accepted_again_after_its_retry_after() {
 fn a_changed_key_file_does_not_renew_what_a_key_has_used_up() {
     let app = App::start();
     let limited = app.issue_key(&["--name", "limited", "--rate-limit", "1/h"]);
-    eventually("the limit is active", || (app.get_as(&limited, "/v1/pets").status == 429).then_some(()));
+    wait_until("the limit is active", || app.get_as(&limited, "/v1/pets").status == 429);
     app.issue_active_key(&["--name", "other"]);
     assert_eq!(app.get_as(&limited, "/v1/pets").status, 429);
 }
@@ -111,9 +78,7 @@ fn the_limit_of_the_service_is_not_stored_with_new_keys() {
     assert!(issued.status.success());
     assert!(!std::fs::read_to_string(&keys).unwrap().contains("5/s"));
     for wrong in ["", "10", "0/s", "1/d"] {
-        let finished = petstore(["serve", "--rate-limit", wrong]);
-        assert_eq!(finished.code, Some(2), "{wrong}: {}", finished.stderr);
-        assert!(finished.stderr.contains("such as 10/s"), "{}", finished.stderr);
+        petstore(["serve", "--rate-limit", wrong]).exits_with(2).says("such as 10/s");
     }
 }
 
@@ -121,18 +86,18 @@ fn the_limit_of_the_service_is_not_stored_with_new_keys() {
 fn ten_thousand_wrong_keys_are_limited_and_good_keys_are_not_affected() {
     let app = App::start_with(&["--failed-auth-limit", "5/h", "--trusted-proxy", "127.0.0.2"]);
     let address = app.address();
-    let mut wrong = Client::new(address, "petstore_wrong");
-    let mut good = Client::new(address, &app.key);
+    let mut wrong = Connection::open(address, "petstore_wrong");
+    let mut good = Connection::open(address, &app.key);
     let mut statuses = std::collections::BTreeMap::new();
     for number in 0..10_000 {
-        let response = wrong.send();
+        let response = wrong.list();
         *statuses.entry(response.status).or_insert(0) += 1;
         if response.status == 429 {
             let wait: u64 = response.header("retry-after").unwrap().parse().unwrap();
             assert!((1..=720).contains(&wait), "{wait}");
         }
         if number % 100 == 0 {
-            assert_eq!(good.send().status, 200, "a good key from the same address");
+            assert_eq!(good.list().status, 200, "a good key from the same address");
         }
     }
     println!("10,000 wrong keys from one address: {statuses:?}");
@@ -142,13 +107,9 @@ fn ten_thousand_wrong_keys_are_limited_and_good_keys_are_not_affected() {
 
     let from = |client: &str, key: &str| {
         let call = Call::new(address, "GET", "/v1/pets").header("X-Forwarded-For", client);
-        call.header("Authorization", &format!("Bearer {key}")).send().status
+        call.key(key).send().status
     };
-    assert_eq!(
-        from("198.51.100.7", "petstore_wrong"),
-        429,
-        "this peer is no trusted proxy: the header is ignored"
-    );
+    assert_eq!(from("198.51.100.7", "petstore_wrong"), 429, "this peer is not trusted");
     assert_eq!(from("198.51.100.7", &app.key), 200);
 }
 
@@ -157,25 +118,19 @@ fn behind_a_trusted_proxy_each_client_is_counted_alone() {
     let app = App::start_with(&["--failed-auth-limit", "1/h", "--trusted-proxy", "127.0.0.0/8,10.0.0.0/8"]);
     let status = |name: &str, value: &str, key: &str| {
         let call = app.anonymous("GET", "/v1/pets").header(name, value);
-        call.header("Authorization", &format!("Bearer {key}")).send().status
+        call.key(key).send().status
     };
     let x = "X-Forwarded-For";
     assert_eq!([(); 2].map(|()| status(x, "198.51.100.7", "wrong")), [401, 429]);
     assert_eq!(status(x, "198.51.100.8", "wrong"), 401, "another client");
-    assert_eq!(
-        status(x, "198.51.100.9, 198.51.100.7", "wrong"),
-        429,
-        "what the client sent itself does not count"
-    );
+    assert_eq!(status(x, "198.51.100.9, 198.51.100.7", "wrong"), 429, "sent by the client itself");
     assert_eq!(status(x, "198.51.100.7, 10.1.2.3", "wrong"), 429, "proxies behind proxies");
     assert_eq!(status("Forwarded", "for=198.51.100.7;proto=https", "wrong"), 429, "the standard header");
     assert_eq!(status(x, "2001:db8:0:1::1", "wrong"), 401);
     assert_eq!(status(x, "2001:db8:0:1:ffff::2", "wrong"), 429, "one subscriber has the whole network");
     assert_eq!(status(x, "2001:db8:0:2::1", "wrong"), 401);
     assert_eq!(status(x, "198.51.100.7", &app.key), 200);
-    let finished = petstore(["serve", "--trusted-proxy", "proxy.example.com"]);
-    assert_eq!(finished.code, Some(2), "{}", finished.stderr);
-    assert!(finished.stderr.contains("10.0.0.0/8"), "{}", finished.stderr);
+    petstore(["serve", "--trusted-proxy", "proxy.example.com"]).exits_with(2).says("10.0.0.0/8");
 }
 
 #[test]
@@ -184,8 +139,8 @@ fn one_address_gets_so_many_connections_and_others_get_theirs() {
     let held_one = || {
         // A connection from the start of the test may not be gone yet.
         eventually("there is a place", || {
-            let mut client = Client::new(app.address(), &app.key);
-            (client.try_send()?.status == 200).then_some(client)
+            let mut client = Connection::open(app.address(), &app.key);
+            (client.try_list()?.status == 200).then_some(client)
         })
     };
     let mut held: Vec<_> = (0..3).map(|_| held_one()).collect();
@@ -194,20 +149,15 @@ fn one_address_gets_so_many_connections_and_others_get_theirs() {
     assert!(message.contains("from this address"), "{message}");
     assert_eq!(rejected.header("retry-after"), Some("1"));
     let elsewhere = std::process::Command::new("curl")
-        .args([
-            "--silent",
-            "--interface",
-            "127.0.0.9",
-            "--header",
-            &format!("Authorization: Bearer {}", app.key),
-        ])
+        .args(["--silent", "--interface", "127.0.0.9"])
+        .args(["--header", &format!("Authorization: Bearer {}", app.key)])
         .args(["--output", "/dev/null", "--write-out", "%{http_code}"])
         .arg(format!("http://{}/v1/pets", app.address()))
         .output()
         .unwrap();
     assert_eq!(String::from_utf8_lossy(&elsewhere.stdout), "200", "another address");
     held.pop();
-    eventually("a place is free again", || (app.get("/v1/pets").status == 200).then_some(()));
+    wait_until("a place is free again", || app.get("/v1/pets").status == 200);
 }
 
 #[test]
@@ -215,12 +165,12 @@ fn a_noisy_key_at_its_limit_does_not_slow_a_quiet_one() {
     const ROUNDS: usize = 300;
     let app = App::start();
     let noisy = app.issue_active_key(&["--name", "noisy", "--rate-limit", "10/s"]);
-    let mut quiet = Client::new(app.address(), &app.key);
+    let mut quiet = Connection::open(app.address(), &app.key);
     let mut p99 = || {
         let mut times: Vec<Duration> = (0..ROUNDS)
             .map(|_| {
                 let begun = Instant::now();
-                assert_eq!(quiet.send().status, 200);
+                assert_eq!(quiet.list().status, 200);
                 let took = begun.elapsed();
                 thread::sleep(Duration::from_millis(2));
                 took
@@ -232,11 +182,11 @@ fn a_noisy_key_at_its_limit_does_not_slow_a_quiet_one() {
     let idle = p99();
     let stop = Arc::new(AtomicBool::new(false));
     let crowd = thread::spawn({
-        let (mut client, stop) = (Client::new(app.address(), &noisy), stop.clone());
+        let (mut client, stop) = (Connection::open(app.address(), &noisy), stop.clone());
         move || {
             let (mut served, mut rejected) = (0, 0);
             while !stop.load(Relaxed) {
-                match client.send().status {
+                match client.list().status {
                     200 => served += 1,
                     429 => rejected += 1,
                     other => panic!("{other}"),

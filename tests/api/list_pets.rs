@@ -84,8 +84,6 @@ fn bad_parameters_are_named_with_their_rule() {
     for (query, reason) in QUERIES {
         assert_eq!(app.get(&format!("/v1/pets?{query}")).error(400, "invalid_request"), *reason, "{query}");
     }
-    let message = app.get("/v1/pets?limit=0&status=x&after=y").error(400, "invalid_request");
-    assert!(["limit", "status", "after"].iter().all(|name| message.contains(name)), "{message}");
 }
 
 #[test]

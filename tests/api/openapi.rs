@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, fs};
 
-use harness::{App, Response, petstore, python_tool, root, succeed};
+use harness::{App, REX, Response, petstore, python_tool, root, succeed};
 use serde_json::{Value, json};
 
 fn document() -> Value {
@@ -32,37 +32,12 @@ fn operation<'a>(document: &'a Value, id: &str) -> &'a Value {
     found.unwrap_or_else(|| panic!("there is {id}")).2
 }
 
-/// Where two documents differ, by JSON pointer.
-fn differences(committed: &Value, real: &Value, pointer: &str, found: &mut Vec<String>) {
-    match (committed, real) {
-        (Value::Object(old), Value::Object(new)) => {
-            for key in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
-                let pointer = format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1"));
-                differences(&committed[key.as_str()], &real[key.as_str()], &pointer, found);
-            }
-        }
-        (Value::Array(old), Value::Array(new)) if old.len() == new.len() => {
-            for (index, (old, new)) in old.iter().zip(new).enumerate() {
-                differences(old, new, &format!("{pointer}/{index}"), found);
-            }
-        }
-        (old, new) if old == new => {}
-        (old, new) => found.push(format!("{pointer}\n  committed: {old}\n  real:      {new}")),
-    }
-}
-
 #[test]
 fn the_committed_document_is_up_to_date() {
-    let path = root().join("docs/openapi.json");
-    let committed = fs::read_to_string(&path).unwrap();
-    let real = petstore(["openapi"]).stdout;
-    let mut found = Vec::new();
-    differences(&serde_json::from_str(&committed).unwrap(), &document(), "", &mut found);
+    let committed = fs::read_to_string(root().join("docs/openapi.json")).unwrap();
     assert!(
-        committed == real,
-        "the interface changed: if that is meant, run `petstore openapi > docs/openapi.json` and say it in \
-         CHANGELOG.md\n{}",
-        found.join("\n")
+        committed == petstore(["openapi"]).stdout,
+        "the interface changed: if that is meant, run `petstore openapi > docs/openapi.json` and say it in CHANGELOG.md"
     );
 }
 
@@ -150,7 +125,7 @@ fn the_document_describes_the_specified_interface() {
 #[test]
 fn the_routes_and_the_document_agree() {
     let app = App::start();
-    app.post(r#"{"name":"Rex","categoryId":7}"#);
+    app.post(REX);
     let document = document();
     let paths: BTreeSet<_> = operations(&document).iter().map(|(path, _, _)| *path).collect();
     for path in paths {
@@ -211,11 +186,7 @@ fn assert_described(document: &Value, id: &str, response: &Response) {
         let named = content["examples"].as_object().into_iter().flatten();
         let examples = content.get("example").into_iter().chain(named.map(|(_, example)| &example["value"]));
         let codes: BTreeSet<_> = examples.map(|example| example["code"].to_string()).collect();
-        assert!(
-            codes.contains(&response.json()["code"].to_string()),
-            "{id}: {} is none of {codes:?}",
-            response.text()
-        );
+        assert!(codes.contains(&response.json()["code"].to_string()), "{id}: none of {codes:?}");
     }
 }
 
@@ -254,14 +225,12 @@ fn every_operation_describes_its_limits() {
 fn every_kind_of_response_is_described() {
     let app = App::start();
     let document = document();
-    let pet = r#"{"name":"Rex","categoryId":7}"#;
+    let pet = REX;
     let post =
         |key: &str, body: &str| app.call("POST", "/v1/pets").header("Idempotency-Key", key).json(body).send();
     let reader = app.issue_key(&["--name", "reader", "--scope", "read"]);
     let writer = app.issue_key(&["--name", "writer", "--scope", "write"]);
-    harness::eventually("the new keys are active", || {
-        (app.get_as(&reader, "/v1/pets").status == 200).then_some(())
-    });
+    harness::wait_until("the new keys are active", || app.get_as(&reader, "/v1/pets").status == 200);
     let bearer = |key: &str| format!("Bearer {key}");
     for response in [
         post("a", pet),

@@ -1,6 +1,6 @@
 //! `Prefer: handling=strict` (RFC 7240): a mistyped name is an error, for clients that ask for it.
 
-use harness::{App, Response};
+use harness::{App, REX, Response};
 
 const APPLIED: Option<&str> = Some("handling=strict");
 
@@ -36,7 +36,7 @@ fn a_mistyped_field_goes_unnoticed_unless_the_client_is_strict() {
 #[test]
 fn a_mistyped_parameter_goes_unnoticed_unless_the_client_is_strict() {
     let app = App::start();
-    app.post(r#"{"name":"Rex","categoryId":7}"#);
+    app.post(REX);
     assert_eq!(app.get("/v1/pets?staus=sold").ids(), [1], "the list is not filtered");
     for (path, message) in [
         ("/v1/pets?staus=sold", "query parameter staus is unknown: did you mean status?"),

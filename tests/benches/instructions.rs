@@ -16,7 +16,7 @@ use std::{
     process::{Command, ExitCode},
 };
 
-use harness::{App, Response, eventually, program};
+use harness::{App, Response, program, wait_until};
 
 /// Every count is taken with so many requests and with so many more, and the difference divided by theirs: what the
 /// start, the end and the connection cost then plays no part.
@@ -194,7 +194,7 @@ fn run(method: &str, paths: &[&str], body: &str, requests: usize) -> Counts {
     app.begin();
     app.wait_until_listening().expect("the program starts");
     // Asking the service itself would count, and the number of attempts varies.
-    eventually("the store is open", || app.printed().0.contains("\nready: ").then_some(()));
+    wait_until("the store is open", || app.printed().0.contains("\nready: "));
     let mut client = Client::connect(app.address(), &app.key);
     for number in 0..PETS {
         let status = ["available", "pending", "sold"][number % 3];

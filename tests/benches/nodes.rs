@@ -5,22 +5,12 @@
 //! compare rows of one run, not numbers of two.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use adapters::event_log::{nats::NatsLog, postgres::PostgresLog};
-use application::{
-    LogAccess, PetStore,
-    ports::{
-        AppendError, Durability, EventLog, LogError, LogSource, Position, ReadBound, Record, StoredRecord,
-        Version,
-    },
-};
-use async_trait::async_trait;
+use application::{LogAccess, PetStore, ports::EventLog};
 use harness::{NatsCluster, NatsSync, PostgresServer, create, open_node};
 use tokio::task::JoinSet;
 
@@ -92,7 +82,6 @@ async fn open_all<L: EventLog + 'static>(nodes: usize, open: impl AsyncFn() -> L
 struct Row {
     name: &'static str,
     stores: Vec<Arc<PetStore>>,
-    counts: Arc<Counts>,
     rates: Vec<f64>,
     conflicts: Vec<f64>,
     p50s: Vec<f64>,
@@ -101,16 +90,22 @@ struct Row {
 
 impl Row {
     async fn new(name: &'static str, logs: Vec<Arc<dyn EventLog>>) -> Self {
-        let counts = Arc::<Counts>::default();
         let mut stores = Vec::new();
         for log in logs {
-            let log = Arc::new(Counted { log, counts: counts.clone() });
             stores.push(Arc::new(open_node(log, LogAccess::Shared).await));
         }
-        Self { name, stores, counts, rates: vec![], conflicts: vec![], p50s: vec![], p99s: vec![] }
+        Self { name, stores, rates: vec![], conflicts: vec![], p50s: vec![], p99s: vec![] }
+    }
+
+    /// How many appends and conflicts there were so far.
+    fn counts(&self) -> [u64; 2] {
+        let statistics = || self.stores.iter().map(|store| store.statistics());
+        let appends = statistics().flat_map(|of| of.append_micros.buckets().map(|(_, count)| count));
+        [appends.sum(), statistics().map(|of| of.conflicts.load(Ordering::Relaxed)).sum()]
     }
 
     async fn measure(&mut self) {
+        let before = self.counts();
         let begun = Instant::now();
         let mut clients = JoinSet::new();
         for store in self.stores.iter().cycle().take(CLIENTS_PER_NODE * self.stores.len()) {
@@ -128,12 +123,9 @@ impl Row {
         let mut latencies: Vec<Duration> = clients.join_all().await.concat();
         let elapsed = begun.elapsed();
         latencies.sort_unstable();
-        let (appends, conflicts) = (
-            self.counts.appends.swap(0, Ordering::Relaxed),
-            self.counts.conflicts.swap(0, Ordering::Relaxed),
-        );
+        let [appends, conflicts] = self.counts();
         self.rates.push(ratio(latencies.len() as u64, 1) / elapsed.as_secs_f64());
-        self.conflicts.push(ratio(conflicts, appends));
+        self.conflicts.push(ratio(conflicts - before[1], appends - before[0]));
         let percentile = |percent: usize| latencies[latencies.len() * percent / 100].as_secs_f64() * 1e3;
         self.p50s.push(percentile(50));
         self.p99s.push(percentile(99));
@@ -149,47 +141,4 @@ fn median(values: &[f64]) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^52")]
 fn ratio(part: u64, whole: u64) -> f64 {
     part as f64 / whole as f64
-}
-
-#[derive(Default)]
-struct Counts {
-    appends: AtomicU64,
-    conflicts: AtomicU64,
-}
-
-/// A log that counts how often an append comes too late.
-struct Counted {
-    log: Arc<dyn EventLog>,
-    counts: Arc<Counts>,
-}
-
-#[async_trait]
-impl LogSource for Counted {
-    async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
-        self.log.read(after, bound).await
-    }
-
-    async fn head(&self) -> Result<Position, LogError> {
-        self.log.head().await
-    }
-
-    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
-        self.log.wait_for(position, timeout).await
-    }
-
-    fn durability(&self) -> Durability {
-        self.log.durability()
-    }
-}
-
-#[async_trait]
-impl EventLog for Counted {
-    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        let outcome = self.log.append(expected, record).await;
-        self.counts.appends.fetch_add(1, Ordering::Relaxed);
-        if outcome == Err(AppendError::Conflict) {
-            self.counts.conflicts.fetch_add(1, Ordering::Relaxed);
-        }
-        outcome
-    }
 }

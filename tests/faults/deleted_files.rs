@@ -5,9 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use harness::{App, eventually, program};
-
-const REX: &str = r#"{"name":"Rex","categoryId":7}"#;
+use harness::{App, REX, eventually, program};
 
 /// A way to lose a store, given the directory that holds it and nothing else.
 type Loss = fn(&Path);
@@ -47,7 +45,7 @@ fn nothing_is_acknowledged_once_the_files_of_the_store_are_gone() {
 
             let rejected = app.post(REX);
             assert_eq!(rejected.status, 503, "{case}: {}", rejected.text());
-            let ready = app.anonymous("GET", "/readyz").send();
+            let ready = app.probe("/readyz");
             assert_eq!(ready.status, 503, "{case}");
             assert!(ready.text().contains("were deleted, moved or replaced"), "{case}: {}", ready.text());
             assert_eq!(app.post(REX).status, 503, "{case}: it stays closed");

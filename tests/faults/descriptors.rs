@@ -1,7 +1,7 @@
 //! A low limit on open files, and idle unauthenticated connections that would use all of them.
 
 use std::{
-    io::{ErrorKind, Read as _, Write as _},
+    io::{ErrorKind, Read as _},
     net::{SocketAddr, TcpStream},
     sync::{
         Arc,
@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use harness::{App, eventually, petstore, program};
+use harness::{App, Connection, program, wait_until};
 use tempfile::TempDir;
 
 /// More than the service can have open.
@@ -59,18 +59,6 @@ impl Drop for IdleConnections {
     }
 }
 
-/// The status of a response without a body, on a connection that stays open.
-fn ask(open: &mut TcpStream, key: &str) -> String {
-    write!(open, "HEAD /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\n\r\n").unwrap();
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        open.read_exact(&mut byte).expect("an authenticated connection stays open");
-        head.extend(byte);
-    }
-    String::from_utf8_lossy(&head[9..12]).into_owned()
-}
-
 #[test]
 fn idle_connections_neither_keep_clients_out_nor_revoked_keys_active() {
     let directory = TempDir::new().unwrap();
@@ -79,25 +67,23 @@ fn idle_connections_neither_keep_clients_out_nor_revoked_keys_active() {
     app.run_by(&["prlimit", "--nofile=256:256"].map(str::to_owned));
     app.start_again();
     let other = app.issue_active_key(&["--name", "other"]);
-    let mut open = TcpStream::connect(app.address()).unwrap();
-    assert_eq!(ask(&mut open, &other), "200");
+    let mut open = Connection::open(app.address(), &other);
+    assert_eq!(open.list().status, 200);
 
     let _idle = IdleConnections::keep_open(app.address());
     let status = |key: &str| {
-        let call = app.anonymous("GET", "/v1/pets").header("Authorization", &format!("Bearer {key}"));
+        let call = app.anonymous("GET", "/v1/pets").key(key);
         call.try_send().map(|response| response.status)
     };
-    eventually("a client with a key is served", || (status(&app.key) == Some(200)).then_some(()));
-    let revoked = petstore(["keys", "revoke", &other, "--keys", app.keys_file().to_str().unwrap()]);
-    assert_eq!(revoked.code, Some(0), "{}", revoked.stderr);
-    eventually("the revoked key is rejected", || (ask(&mut open, &other) == "401").then_some(()));
+    wait_until("a client with a key is served", || status(&app.key) == Some(200));
+    app.revoke(&other);
+    wait_until("the revoked key is rejected", || open.list().status == 401);
     assert!(!app.printed().1.contains("Too many open files"), "{}", app.printed().1);
 }
 
 #[test]
 fn the_soft_limit_is_raised_to_the_hard_one() {
-    let directory = TempDir::new().unwrap();
-    let mut app = App::stopped_on(program(), "memory:", directory, &[]);
+    let mut app = App::stopped("memory:", &[]);
     app.run_by(&["prlimit", "--nofile=128:512"].map(str::to_owned));
     app.start_again();
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", app.pid())).unwrap();

@@ -2,38 +2,14 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use adapters::access::{Authenticator, Principal, RejectedKey, Scopes};
-use adapters::http::{Listener, Service, Settings, Site, serve};
 use application::{LogAccess, PetStore, ports::Fault};
-use harness::{Call, FaultyLog, LogFault, open_node, pet_named};
-use tokio::{net::TcpListener, task, time};
-
-struct NoKeys;
-
-impl Authenticator for NoKeys {
-    fn authenticate(&self, _: &str) -> Result<Arc<Principal>, RejectedKey> {
-        Err(RejectedKey::Unknown)
-    }
-
-    fn check(&self, _: &application::KeyId) -> Result<Scopes, RejectedKey> {
-        Ok(Scopes::READ_WRITE)
-    }
-}
+use harness::{Call, FaultyLog, LogFault, open_node, pet_named, serve_node};
+use tokio::{task, time};
 
 /// A service on a log, and where it listens.
 async fn serve_on(log: Arc<FaultyLog>, access: LogAccess) -> (Arc<PetStore>, SocketAddr) {
     let store = Arc::new(open_node(log, access).await);
-    let service = Arc::new(Service::new(Arc::new(NoKeys), Site::default(), Arc::default()));
-    service.open(store.clone());
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(serve(
-        Listener { tcp: listener, tls: None },
-        service,
-        Settings::default(),
-        Box::pin(std::future::pending()),
-    ));
-    (store, address)
+    (store.clone(), serve_node(store).await)
 }
 
 async fn livez(address: SocketAddr) -> (u16, String) {

@@ -15,11 +15,23 @@ async fn shared(log: &Arc<FaultyLog>) -> PetStore {
     open_node(log.clone(), LogAccess::Shared).await
 }
 
-async fn alone(log: &Arc<FaultyLog>) -> PetStore {
+pub(super) async fn alone(log: &Arc<FaultyLog>) -> PetStore {
     open_node(log.clone(), LogAccess::Exclusive).await
 }
 
-async fn create(store: &PetStore) -> Result<i64, WriteError> {
+/// A node on an empty log that it shares, and the log.
+async fn shared_node() -> (Arc<FaultyLog>, PetStore) {
+    let log = Arc::<FaultyLog>::default();
+    (log.clone(), shared(&log).await)
+}
+
+/// A node on an empty log that only it uses, and the log.
+async fn lone_node() -> (Arc<FaultyLog>, PetStore) {
+    let log = Arc::<FaultyLog>::default();
+    (log.clone(), alone(&log).await)
+}
+
+pub(super) async fn create(store: &PetStore) -> Result<i64, WriteError> {
     harness::create(store, "Rex").await.map(|pet| pet.id.get())
 }
 
@@ -40,8 +52,7 @@ async fn after_a_while() {
 #[tokio::test(start_paused = true)]
 async fn a_log_that_is_briefly_unreachable_fails_no_request() {
     for log_fault in [LogFault::Away, LogFault::Disconnected] {
-        let log = Arc::<FaultyLog>::default();
-        let store = shared(&log).await;
+        let (log, store) = shared_node().await;
         log.fails_with(log_fault);
         let back_soon = async {
             time::sleep(Duration::from_secs(3)).await;
@@ -57,8 +68,7 @@ async fn a_log_that_is_briefly_unreachable_fails_no_request() {
 #[tokio::test(start_paused = true)]
 async fn while_the_log_stays_unreachable_every_create_is_rejected_at_once() {
     for log_fault in [LogFault::Away, LogFault::Disconnected] {
-        let log = Arc::<FaultyLog>::default();
-        let store = shared(&log).await;
+        let (log, store) = shared_node().await;
         log.fails_with(log_fault);
         let unreachable = Err(WriteError::Unavailable(Fault::Unreachable));
         assert_eq!(create(&store).await, unreachable, "{log_fault:?}");
@@ -72,8 +82,7 @@ async fn while_the_log_stays_unreachable_every_create_is_rejected_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_node_notices_that_its_log_has_closed_and_that_it_is_open_again() {
-    let log = Arc::<FaultyLog>::default();
-    let store = alone(&log).await;
+    let (log, store) = lone_node().await;
     let mut changes = store.health_changes();
     after_a_while().await;
     assert!(!changes.has_changed().unwrap(), "nothing has happened");
@@ -89,8 +98,7 @@ async fn an_idle_node_notices_that_its_log_has_closed_and_that_it_is_open_again(
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_cannot_read_its_log_for_five_seconds_is_not_ready_for_reads() {
-    let log = Arc::<FaultyLog>::default();
-    let store = shared(&log).await;
+    let (log, store) = shared_node().await;
     log.fails_with(LogFault::Disconnected);
     time::sleep(Duration::from_secs(4)).await;
     assert_eq!(store.health().not_ready_for_reads(), None);
@@ -101,8 +109,7 @@ async fn a_node_that_cannot_read_its_log_for_five_seconds_is_not_ready_for_reads
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_stored_long_after_its_callers_got_an_error() {
-    let log = Arc::<FaultyLog>::default();
-    let store = shared(&log).await;
+    let (log, store) = shared_node().await;
     log.fails_with(LogFault::LosesEveryAppend);
     assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::Unreachable)));
     after_a_while().await;
@@ -129,8 +136,7 @@ async fn closing_does_not_wait_for_an_unreachable_log() {
 
 #[tokio::test(start_paused = true)]
 async fn an_append_that_hangs_is_reported_and_waited_for() {
-    let log = Arc::<FaultyLog>::default();
-    let store = alone(&log).await;
+    let (log, store) = lone_node().await;
     log.fails_with(LogFault::Slow);
     assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::Unreachable)));
     time::sleep(Duration::from_secs(1)).await;
@@ -142,8 +148,7 @@ async fn an_append_that_hangs_is_reported_and_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_arrives_while_a_commit_is_overtaken_shares_the_next_try() {
-    let log = Arc::<FaultyLog>::default();
-    let store = alone(&log).await;
+    let (log, store) = lone_node().await;
     log.fails_with(LogFault::OvertakenSlowly);
     let later = async {
         time::sleep(Duration::from_millis(500)).await;
@@ -155,8 +160,7 @@ async fn a_request_that_arrives_while_a_commit_is_overtaken_shares_the_next_try(
 
 #[tokio::test(start_paused = true)]
 async fn a_commit_that_another_node_overtakes_leaves_this_node_ready() {
-    let log = Arc::<FaultyLog>::default();
-    let store = shared(&log).await;
+    let (log, store) = shared_node().await;
     let changes = store.health_changes();
     log.fails_with(LogFault::Overtaken);
     assert_eq!(create(&store).await, Ok(2));
@@ -165,8 +169,7 @@ async fn a_commit_that_another_node_overtakes_leaves_this_node_ready() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unclear_append_is_resolved_when_a_newer_program_wrote_at_its_position() {
-    let log = Arc::<FaultyLog>::default();
-    let store = alone(&log).await;
+    let (log, store) = lone_node().await;
     log.fails_with(LogFault::OvertakenByANewerProgram);
     assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::UnsupportedFormat)));
     assert_eq!(fault(&store), Some(Fault::UnsupportedFormat));
@@ -175,8 +178,7 @@ async fn an_unclear_append_is_resolved_when_a_newer_program_wrote_at_its_positio
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_follows_a_newer_program_stops_serving_and_says_so() {
-    let log = Arc::<FaultyLog>::default();
-    let store = shared(&log).await;
+    let (log, store) = shared_node().await;
     assert_eq!(create(&store).await, Ok(1));
     log.append(contract::version(&*log).await, &in_format(3, &contract::record(2))).await.unwrap();
     after_a_while().await;
@@ -187,8 +189,7 @@ async fn a_node_that_follows_a_newer_program_stops_serving_and_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_rejects_every_commit_stops_writes_until_it_takes_one_again() {
-    let log = Arc::<FaultyLog>::default();
-    let store = shared(&log).await;
+    let (log, store) = shared_node().await;
     assert_eq!(create(&store).await, Ok(1));
     log.fails_with(LogFault::RejectsEveryAppend);
     let rejected = || Err(WriteError::Unavailable(Fault::WriteFailed));
@@ -197,6 +198,12 @@ async fn an_engine_that_rejects_every_commit_stops_writes_until_it_takes_one_aga
     for _ in 0..100 {
         assert_eq!((create(&store).await, fault(&store)), (rejected(), Some(Fault::WriteFailed)));
         time::sleep(Duration::from_millis(100)).await;
+    }
+    log.fails_with(LogFault::ReportsConflicts);
+    for _ in 0..100 {
+        let _unanswered = time::timeout(Duration::from_millis(100), create(&store)).await;
+        time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(fault(&store), Some(Fault::WriteFailed), "a conflict does not show that it takes commits");
     }
     log.fails_with(LogFault::None);
     after_a_while().await;
@@ -216,12 +223,19 @@ async fn writes_stay_stopped_while_probes_are_rejected() {
     log.fails_with(LogFault::None);
     after_a_while().await;
     assert_eq!((fault(&store), create(&store).await), (None, Ok(1)));
+    log.fails_with(LogFault::RejectsEveryAppendAndProbe);
+    assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::WriteFailed)));
+    log.fails_with(LogFault::Disconnected);
+    after_a_while().await;
+    assert_eq!(fault(&store), Some(Fault::Unreachable));
+    log.fails_with(LogFault::None);
+    time::sleep(Duration::from_millis(900)).await;
+    assert_eq!(fault(&store), None, "an outage ends without the delay of a probe");
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_written_to_a_log_that_was_found_damaged() {
-    let log = Arc::<FaultyLog>::default();
-    let store = shared(&log).await;
+    let (log, store) = shared_node().await;
     assert_eq!(create(&store).await, Ok(1));
     log.fails_with(LogFault::SaysItIsDamaged);
     after_a_while().await;
@@ -239,8 +253,7 @@ async fn nothing_is_written_to_a_log_that_was_found_damaged() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stopped_writer_is_still_reported_when_the_log_is_back() {
-    let log = Arc::<FaultyLog>::default();
-    let store = shared(&log).await;
+    let (log, store) = shared_node().await;
     log.fails_with(LogFault::AppendsPanic);
     assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::Stopped)));
     log.fails_with(LogFault::Away);
@@ -252,8 +265,7 @@ async fn a_stopped_writer_is_still_reported_when_the_log_is_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_the_follower_is_reported() {
-    let log = Arc::<FaultyLog>::default();
-    let store = shared(&log).await;
+    let (log, store) = shared_node().await;
     log.fails_with(LogFault::WaitsPanic);
     after_a_while().await;
     assert_eq!(fault(&store), Some(Fault::Stopped));

@@ -8,7 +8,7 @@ use axum::{
     http::{Request, Response},
 };
 use h2::{RecvStream, SendStream, client};
-use harness::{App, eventually};
+use harness::{App, wait_until};
 use tokio::{
     net::TcpStream,
     task::{AbortHandle, JoinSet},
@@ -98,14 +98,14 @@ fn unread_responses_hold_little_memory_and_release_it() {
     );
     assert!(held < before + 160 * MIB, "{} MiB are held by {served} pages", held / MIB);
     assert!(served > 0 && busy > 0, "{served} pages, {busy} busy");
-    assert_eq!(app.anonymous("GET", "/livez").send().status, 200, "probes respond under load");
+    assert_eq!(app.probe("/livez").status, 200, "probes respond under load");
 
     drop(peers);
-    eventually("others are served again", || (app.get("/v1/pets?limit=100").status == 200).then_some(()));
+    wait_until("others are served again", || app.get("/v1/pets?limit=100").status == 200);
     // The allocator returns memory to the system while it is used, so the service is not left idle.
-    eventually("the memory is given back", || {
+    wait_until("the memory is given back", || {
         app.get("/v1/pets?limit=100");
-        (resident(&app) < before + 48 * MIB).then_some(())
+        resident(&app) < before + 48 * MIB
     });
     println!("resident memory: {} MiB after the peers have gone", resident(&app) / MIB);
 }
@@ -157,7 +157,7 @@ fn bodies_that_never_end_hold_little_memory() {
     assert!(held < before + 160 * MIB, "{} MiB are held by bodies", held / MIB);
     assert!(busy > 0, "some bodies are rejected");
     // A client under memory pressure has a second to send its body.
-    eventually("others are served again", || (app.get("/v1/pets").status == 200).then_some(()));
+    wait_until("others are served again", || app.get("/v1/pets").status == 200);
     for (_, _, driver) in peers {
         driver.abort();
     }

@@ -4,12 +4,12 @@ use std::{
     fs::{self, File},
     io::{self, BufRead as _, BufReader, PipeReader, Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
-    process::{Child, ChildStderr, Command, Stdio},
+    process::{ChildStderr, Command, Stdio},
     thread,
     time::Duration,
 };
 
-use harness::{Call, eventually, petstore, program};
+use harness::{Call, REX, Running, eventually, petstore, program, signal, wait_until};
 use tempfile::TempDir;
 
 /// More requests than a pipe and the queue for the log can hold lines.
@@ -23,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A service with `--log debug`. Its standard error is a pipe that this test holds, and reads when it likes.
 struct Service {
-    process: Process,
+    process: Running,
     stderr: Option<ChildStderr>,
     directory: TempDir,
     key: String,
@@ -45,8 +45,8 @@ impl Service {
             .unwrap();
         let stderr = process.stderr.take();
         let service =
-            Self { process: Process(process), stderr, directory, key: issued.stdout.trim().to_owned() };
-        eventually("the service is ready", || service.printed().contains("ready:").then_some(()));
+            Self { process: Running(process), stderr, directory, key: issued.stdout.trim().to_owned() };
+        wait_until("the service is ready", || service.printed().contains("ready:"));
         service
     }
 
@@ -98,27 +98,8 @@ impl Service {
     }
 }
 
-/// Killed when dropped.
-struct Process(Child);
-
-impl Process {
-    fn signal(&self, name: &str) {
-        assert!(
-            Command::new("kill").args(["-s", name, &self.0.id().to_string()]).status().unwrap().success()
-        );
-    }
-
-    fn exit_code(&mut self) -> Option<i32> {
-        eventually("the service ends", || self.0.try_wait().unwrap()).code()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn exit_code(process: &mut Running) -> Option<i32> {
+    eventually("the service ends", || process.0.try_wait().unwrap()).code()
 }
 
 #[test]
@@ -131,11 +112,11 @@ fn requests_probes_and_shutdown_do_not_wait_for_a_stalled_reader_of_the_log() {
         assert_eq!(Call::new(listener, "GET", path).send().status, 200, "{path}");
     }
     let create = Call::new(service.address(), "POST", "/v1/pets");
-    let create = create.header("Authorization", &format!("Bearer {}", service.key));
-    assert_eq!(create.json(r#"{"name":"Rex","categoryId":7}"#).send().status, 201);
+    let create = create.key(&service.key);
+    assert_eq!(create.json(REX).send().status, 201);
     assert!(service.dropped_lines() > 0, "what does not fit is dropped and counted");
-    service.process.signal("TERM");
-    assert_eq!(service.process.exit_code(), Some(0));
+    signal(service.process.0.id(), "TERM");
+    assert_eq!(exit_code(&mut service.process), Some(0));
 }
 
 #[test]
@@ -151,14 +132,14 @@ fn a_second_signal_does_not_wait_for_a_stalled_reader_of_the_log() {
     let mut asked_for_the_body = [0; 12];
     held.read_exact(&mut asked_for_the_body).unwrap();
     assert_eq!(&asked_for_the_body, b"HTTP/1.1 100");
-    service.process.signal("TERM");
+    signal(service.process.0.id(), "TERM");
     let admin = service.admin();
-    eventually("the service leaves", || {
+    wait_until("the service leaves", || {
         let probe = Call::new(admin, "GET", "/readyz").try_send();
-        probe.is_none_or(|response| response.status == 503).then_some(())
+        probe.is_none_or(|response| response.status == 503)
     });
-    service.process.signal("INT");
-    assert_eq!(service.process.exit_code(), Some(1));
+    signal(service.process.0.id(), "INT");
+    assert_eq!(exit_code(&mut service.process), Some(1));
 }
 
 #[test]
@@ -172,7 +153,7 @@ fn the_log_says_how_many_lines_a_stalled_reader_missed() {
 }
 
 /// Starts a service that cannot print a single byte, and returns the pipe that it waits for.
-fn start_mute(arguments: &[&str]) -> (Process, PipeReader) {
+fn start_mute(arguments: &[&str]) -> (Running, PipeReader) {
     let (reader, mut writer) = io::pipe().unwrap();
     writer.write_all(&vec![b'\n'; PIPE_SIZE]).unwrap();
     let process = Command::new(program())
@@ -183,7 +164,7 @@ fn start_mute(arguments: &[&str]) -> (Process, PipeReader) {
         .stderr(writer)
         .spawn()
         .unwrap();
-    (Process(process), reader)
+    (Running(process), reader)
 }
 
 #[test]
@@ -193,12 +174,12 @@ fn a_service_starts_and_stops_while_its_output_is_not_read() {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap();
     let (mut process, _unread) =
         start_mute(&["--listen", &free.to_string(), "--store", "memory:", "--keys", keys.to_str().unwrap()]);
-    eventually("the service is ready", || {
+    wait_until("the service is ready", || {
         let probe = Call::new(free, "GET", "/readyz").try_send();
-        probe.is_some_and(|response| response.status == 200).then_some(())
+        probe.is_some_and(|response| response.status == 200)
     });
-    process.signal("TERM");
-    assert_eq!(process.exit_code(), Some(0));
+    signal(process.0.id(), "TERM");
+    assert_eq!(exit_code(&mut process), Some(0));
 }
 
 #[test]
@@ -209,5 +190,5 @@ fn a_failing_service_exits_even_if_its_output_is_not_read() {
     let keys = directory.path().join("keys.toml");
     let (mut process, _unread) =
         start_mute(&["--listen", &address, "--store", "memory:", "--keys", keys.to_str().unwrap()]);
-    assert_eq!(process.exit_code(), Some(1));
+    assert_eq!(exit_code(&mut process), Some(1));
 }

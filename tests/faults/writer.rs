@@ -2,16 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use application::{LogAccess, PetStore, WriteError, ports::Fault};
-use harness::{FaultyLog, LogFault, all_pets, open_node};
+use application::{PetStore, WriteError, ports::Fault};
+use harness::{FaultyLog, LogFault, all_pets};
 
-async fn node_on(log: &Arc<FaultyLog>) -> PetStore {
-    open_node(log.clone(), LogAccess::Exclusive).await
-}
-
-async fn create(store: &PetStore) -> Result<i64, WriteError> {
-    harness::create(store, "Rex").await.map(|pet| pet.id.get())
-}
+use super::log_faults::{alone, create};
 
 /// The ids that readers see.
 fn visible(store: &PetStore) -> Vec<i64> {
@@ -30,7 +24,7 @@ async fn every_unclear_append_ends_with_exactly_one_pet() {
         (LogFault::Overtaken, 2, 2),
     ] {
         let log = FaultyLog::with(fault);
-        let store = node_on(&log).await;
+        let store = alone(&log).await;
         assert_eq!(create(&store).await, Ok(id), "{fault:?}");
         assert_eq!(visible(&store), (1..=id).collect::<Vec<_>>(), "{fault:?}");
         assert_eq!(log.commits().await, commits, "{fault:?}");
@@ -41,7 +35,7 @@ async fn every_unclear_append_ends_with_exactly_one_pet() {
 #[tokio::test(start_paused = true)]
 async fn a_rejected_record_is_reported_and_the_next_one_is_stored() {
     let log = FaultyLog::with(LogFault::RejectsTheRecord);
-    let store = node_on(&log).await;
+    let store = alone(&log).await;
     assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::TooLarge)));
     assert_eq!(visible(&store), Vec::<i64>::new());
     assert_eq!(store.health().not_ready(), None, "the log is still sound");
@@ -54,7 +48,7 @@ async fn a_closed_log_rejects_writes_serves_reads_and_recovers_by_itself() {
         [(LogFault::ClosesBeforeStoring, vec![1]), (LogFault::ClosesAfterStoring, vec![1, 2])]
     {
         let log = FaultyLog::with(fault);
-        let store = node_on(&log).await;
+        let store = alone(&log).await;
         assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::WriteFailed)), "{fault:?}");
         assert_eq!(visible(&store), Vec::<i64>::new(), "{fault:?}: nothing that was rejected is shown");
         assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::WriteFailed)), "{fault:?}");
@@ -76,7 +70,7 @@ async fn creates_that_wait_together_share_a_commit() {
     // One more than the most events in a commit begins another one.
     for (creates, commits) in [(1, 1), (2, 1), (1_024, 1), (1_025, 2)] {
         let log = FaultyLog::with(LogFault::None);
-        let store = node_on(&log).await;
+        let store = alone(&log).await;
         // One thread: nothing is taken off the queue until this test waits.
         let outcomes = join_all((0..creates).map(|_| Box::pin(create(&store))).collect()).await;
         assert_eq!(outcomes, (1..=creates).map(Ok).collect::<Vec<_>>());
@@ -86,7 +80,7 @@ async fn creates_that_wait_together_share_a_commit() {
 
 #[tokio::test]
 async fn a_full_queue_is_busy_and_loses_no_accepted_request() {
-    let store = node_on(&FaultyLog::with(LogFault::None)).await;
+    let store = alone(&FaultyLog::with(LogFault::None)).await;
     // One thread: nothing is taken off the queue until this test waits.
     let creates = (0..PetStore::QUEUE_MAX + 10).map(|_| Box::pin(create(&store))).collect();
     let outcomes = join_all(creates).await;
@@ -117,7 +111,7 @@ async fn join_all<F: Future + Unpin>(futures: Vec<F>) -> Vec<F::Output> {
 #[tokio::test]
 async fn closing_replies_to_every_accepted_request() {
     let log = FaultyLog::with(LogFault::None);
-    let store = node_on(&log).await;
+    let store = alone(&log).await;
     let (first, second) = (create(&store), create(&store));
     assert_eq!(tokio::join!(first, second), (Ok(1), Ok(2)));
     store.close().await;

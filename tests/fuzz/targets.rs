@@ -3,23 +3,21 @@
 use std::{
     cell::RefCell,
     fs,
-    io::{self, Read as _, Write as _},
-    net::{SocketAddr, TcpStream},
+    net::SocketAddr,
     sync::{Arc, LazyLock},
 };
 
 use adapters::{
     access::{
-        Authenticator, Principal, RejectedKey, Scope, Scopes,
+        Scope,
         api_keys::{KeyFile, NewKey},
     },
     event_log::{memory::MemoryLog, nats::NatsLog, postgres::PostgresLog, sled::fuzzing},
-    http::{self, Listener, Service, Settings, Site},
 };
-use application::{KeyId, LogAccess, codec, transfer};
+use application::{LogAccess, codec, transfer};
 use chrono::DateTime;
-use harness::open_node;
-use tokio::{net::TcpListener, runtime::Runtime};
+use harness::{Connection, REX, open_node, serve_node};
+use tokio::runtime::Runtime;
 
 #[expect(dead_code, reason = "only the schemes are needed")]
 #[path = "../../bin/src/engines.rs"]
@@ -123,7 +121,7 @@ fn query(bytes: &[u8]) {
 
 fn header(method: &str, name: &str, value: &[u8]) {
     if value.iter().all(|byte| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7F)) {
-        let body = r#"{"name":"Rex","categoryId":7}"#;
+        let body = REX;
         let (kind, body) = match method {
             "POST" => ("Content-Type: application/json\r\n", body),
             _ => ("", ""),
@@ -153,67 +151,22 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a ru
 
 /// The service on an empty store in memory, which accepts every key.
 static SERVICE: LazyLock<SocketAddr> = LazyLock::new(|| {
-    RUNTIME.block_on(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("an address");
-        let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default(), Arc::default()));
-        service.open(Arc::new(open_node(Arc::<MemoryLog>::default(), LogAccess::Exclusive).await));
-        let listener = Listener { tcp: listener, tls: None };
-        tokio::spawn(http::serve(listener, service, Settings::default(), Box::pin(std::future::pending())));
-        address
-    })
+    let node = open_node(Arc::<MemoryLog>::default(), LogAccess::Exclusive);
+    RUNTIME.block_on(async { serve_node(Arc::new(node.await)).await })
 });
-
-struct AnyKey;
-
-impl Authenticator for AnyKey {
-    fn authenticate(&self, _key: &str) -> Result<Arc<Principal>, RejectedKey> {
-        let id = KeyId("1".into());
-        let (owner, name, scopes) = (id.clone(), "every key".into(), Scopes::READ_WRITE);
-        Ok(Arc::new(Principal { owner, id, name, scopes, allowance: None, usage: Arc::default() }))
-    }
-
-    fn check(&self, _: &KeyId) -> Result<Scopes, RejectedKey> {
-        Ok(Scopes::READ_WRITE)
-    }
-}
 
 /// Sends a request, given up to its last line, over a connection that is kept, and reads the response to its end.
 fn ask(request: &[u8]) {
-    thread_local!(static CONNECTION: RefCell<Option<TcpStream>> = const { RefCell::new(None) });
+    thread_local!(static CONNECTION: RefCell<Option<Connection>> = const { RefCell::new(None) });
     let line = request.iter().position(|byte| *byte == b'\n').expect("a request line") + 1;
     let (line, rest) = request.split_at(line);
     let request = [line, b"Host: localhost\r\nAuthorization: Bearer key\r\n", rest].concat();
     CONNECTION.with_borrow_mut(|kept| {
-        let connection =
-            kept.get_or_insert_with(|| TcpStream::connect(*SERVICE).expect("the service listens"));
-        connection.write_all(&request).expect("the service reads");
-        let mut response = Vec::new();
-        let mut part = [0; 4_096];
-        while !is_whole(&response) {
-            match connection.read(&mut part) {
-                Ok(0) => panic!("the service responds completely"),
-                Ok(read) => response.extend_from_slice(&part[..read]),
-                // libFuzzer has its own timer.
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => panic!("the service responds: {error}"),
-            }
-        }
-        assert!(
-            response.starts_with(b"HTTP/1.1 ") && response[9] < b'5',
-            "{}",
-            String::from_utf8_lossy(&response)
-        );
-        if String::from_utf8_lossy(&response).contains("connection: close") {
+        let connection = kept.get_or_insert_with(|| Connection::open(*SERVICE, "key"));
+        let response = connection.send(&request).expect("the service responds completely");
+        assert!(response.status < 500, "{response:?}");
+        if response.all("connection").contains(&"close") {
             *kept = None;
         }
     });
-}
-
-/// Whether this is a response with all of its body.
-fn is_whole(response: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(response);
-    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-    body.len() >= length.map_or(0, |length| length.parse().expect("a length"))
 }

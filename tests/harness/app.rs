@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::{
     engine::Place,
     http::{Call, Response},
-    program::{Finished, eventually, petstore, program},
+    program::{self, Finished, eventually, petstore, program, wait_until},
 };
 
 /// A running service with its own directory and API key. Killed when dropped.
@@ -44,14 +44,9 @@ impl App {
 
     /// Starts on an empty store, with more flags.
     pub fn start_with(flags: &[&str]) -> Self {
-        Self::start_program(program(), flags)
-    }
-
-    /// Starts this build of the program on an empty store.
-    pub fn start_program(program: &Path, flags: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let place = Place::new(directory.path());
-        let mut app = Self::stopped_on(program, &place.store, directory, flags);
+        let mut app = Self::stopped_on(program(), &place.store, directory, flags);
         app.place = Some(place);
         app.start_again();
         app
@@ -66,7 +61,19 @@ impl App {
 
     /// Starts on this store, with a new directory for its other files.
     pub fn on(store: &str) -> Self {
-        Self::start_on(program(), store, tempfile::tempdir().expect("a temporary directory"), &[])
+        Self::on_with(store, &[])
+    }
+
+    /// Starts on this store, with more flags.
+    pub fn on_with(store: &str, flags: &[&str]) -> Self {
+        let mut app = Self::stopped(store, flags);
+        app.start_again();
+        app
+    }
+
+    /// A service on this store that has not been started yet, with a new directory for its other files.
+    pub fn stopped(store: &str, flags: &[&str]) -> Self {
+        Self::stopped_on(program(), store, tempfile::tempdir().expect("a temporary directory"), flags)
     }
 
     /// Starts on an empty embedded store in the directory of the service.
@@ -130,8 +137,7 @@ impl App {
 
     /// Sends a signal by name.
     pub fn signal(&self, name: &str) {
-        let pid = self.pid().to_string();
-        assert!(Command::new("kill").args(["-s", name, &pid]).status().expect("kill runs").success());
+        program::signal(self.pid(), name);
     }
 
     /// Waits for the process to end.
@@ -147,6 +153,16 @@ impl App {
             panic!("the service ended with {:?}: {}", ended.code, ended.stderr);
         }
         self.wait_until_ready();
+    }
+
+    /// The response of a probe to a client without a key.
+    pub fn probe(&self, path: &str) -> Response {
+        self.anonymous("GET", path).send()
+    }
+
+    /// The metrics of a service that was started with `--ops-listen`.
+    pub fn metrics(&self) -> String {
+        Call::new(self.admin(), "GET", "/metrics").send().text().to_owned()
     }
 
     /// Waits until the service is ready.
@@ -192,14 +208,8 @@ impl App {
         let mut words = self.wrapper.iter().map(OsStr::new).chain([self.program.as_os_str()]);
         let child = Command::new(words.next().expect("the program is always there"))
             .args(words)
-            .args([
-                "serve",
-                "--listen",
-                &format!("127.0.0.1:{}", self.port),
-                "--store",
-                &self.store,
-                "--keys",
-            ])
+            .args(["serve", "--listen", &format!("127.0.0.1:{}", self.port)])
+            .args(["--store", &self.store, "--keys"])
             .arg(self.keys_file())
             .args(&self.flags)
             .stdin(Stdio::null())
@@ -269,8 +279,19 @@ impl App {
     /// Makes another key, and waits until the service accepts it.
     pub fn issue_active_key(&self, arguments: &[&str]) -> String {
         let key = self.issue_key(arguments);
-        eventually("the new key is active", || (self.get_as(&key, "/v1/pets").status != 401).then_some(()));
+        wait_until("the new key is active", || self.get_as(&key, "/v1/pets").status != 401);
         key
+    }
+
+    /// Revokes a key.
+    pub fn revoke(&self, key: &str) {
+        petstore(["keys", "revoke", key, "--keys", self.keys_file().to_str().expect("a plain path")])
+            .exits_with(0);
+    }
+
+    /// Waits until a list with this key gets this status.
+    pub fn wait_for_status(&self, key: &str, status: u16) {
+        wait_until("a change of the key file is active", || self.get_as(key, "/v1/pets").status == status);
     }
 
     /// Makes a key that may read the log of the service, and waits until the service accepts it.
@@ -288,7 +309,7 @@ impl App {
 
     /// A call with the key of this service.
     pub fn call(&self, method: &str, path: &str) -> Call {
-        self.anonymous(method, path).header("Authorization", &format!("Bearer {}", self.key))
+        self.anonymous(method, path).key(&self.key)
     }
 
     /// A call without a key.
@@ -324,7 +345,7 @@ impl App {
 
     /// `GET` with another key.
     pub fn get_as(&self, key: &str, path: &str) -> Response {
-        self.anonymous("GET", path).header("Authorization", &format!("Bearer {key}")).send()
+        self.anonymous("GET", path).key(key).send()
     }
 
     /// Adds a pet with this name.

@@ -225,21 +225,11 @@ impl Drop for Browser {
 }
 
 /// No sandbox, since tests may run as root; nothing that calls home.
-fn arguments(profile: &str) -> [&str; 12] {
-    [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--hide-scrollbars",
-        WINDOW,
-        profile,
-    ]
+fn arguments(profile: &str) -> Vec<&str> {
+    let machine =
+        "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --disable-quic --hide-scrollbars";
+    let silence = "--no-first-run --disable-background-networking --disable-component-update --disable-sync";
+    machine.split(' ').chain(silence.split(' ')).chain([WINDOW, profile]).collect()
 }
 
 fn by(selector: &str) -> Value {

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -17,6 +17,7 @@ use application::{
     },
 };
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::time;
 
 /// How the log fails. What is said about an append holds for the next one, which mends the log; everything else lasts
@@ -58,6 +59,12 @@ pub enum LogFault {
     RejectsEveryAppend,
     /// Every append is rejected, and so is every probe.
     RejectsEveryAppendAndProbe,
+    /// Every append is reported as a conflict, and there is no other commit.
+    ReportsConflicts,
+    /// Every read gets one record.
+    ReadsOneRecord,
+    /// The next read of a batch gets one record, and another log of the same length takes the place of this one.
+    ReplacedBetweenReads,
     /// The head is said to be damaged; everything else works.
     SaysItIsDamaged,
     /// Every append takes a minute.
@@ -89,7 +96,7 @@ impl FaultyLog {
 
     /// Fails like this from now on.
     pub fn fails_with(&self, fault: LogFault) {
-        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
+        *self.fault.lock() = fault;
     }
 
     /// Replaces the log by one with the same first commit and so many commits in all, without a notification.
@@ -103,7 +110,7 @@ impl FaultyLog {
         let other = MemoryLog::default();
         let head = contract::append_all(&other, records.to_vec()).await;
         contract::fill(&other, head, more).await;
-        *self.log.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(other);
+        *self.log.lock() = Arc::new(other);
     }
 
     /// What the log really holds.
@@ -120,38 +127,33 @@ impl FaultyLog {
     }
 
     fn log(&self) -> Arc<MemoryLog> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.log.lock().clone()
     }
 
     fn fault(&self) -> LogFault {
-        *self.fault.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.fault.lock()
     }
 
     /// The fault of this append. One that concerns a single append is over with it.
     fn fault_of_append(&self) -> LogFault {
         let fault = self.fault();
-        match fault {
-            LogFault::None
-            | LogFault::Away
-            | LogFault::Disconnected
-            | LogFault::LosesEveryAppend
-            | LogFault::RejectsEveryAppend
-            | LogFault::RejectsEveryAppendAndProbe
-            | LogFault::SaysItIsDamaged
-            | LogFault::Slow
-            | LogFault::AppendsPanic
-            | LogFault::WaitsPanic => {}
-            LogFault::LosesTheResponse
-            | LogFault::LosesTheAppend
-            | LogFault::LandsLate
-            | LogFault::LandsLateWhileDisconnected
-            | LogFault::OvertakenUnseen
-            | LogFault::Overtaken
-            | LogFault::OvertakenSlowly
-            | LogFault::OvertakenByANewerProgram
-            | LogFault::RejectsTheRecord
-            | LogFault::ClosesBeforeStoring
-            | LogFault::ClosesAfterStoring => self.fails_with(LogFault::None),
+        let is_lasting = matches!(
+            fault,
+            LogFault::Away
+                | LogFault::Disconnected
+                | LogFault::LosesEveryAppend
+                | LogFault::RejectsEveryAppend
+                | LogFault::RejectsEveryAppendAndProbe
+                | LogFault::ReadsOneRecord
+                | LogFault::ReplacedBetweenReads
+                | LogFault::ReportsConflicts
+                | LogFault::SaysItIsDamaged
+                | LogFault::Slow
+                | LogFault::AppendsPanic
+                | LogFault::WaitsPanic
+        );
+        if !is_lasting {
+            self.fails_with(LogFault::None);
         }
         fault
     }
@@ -159,25 +161,7 @@ impl FaultyLog {
     fn reach(&self) -> Result<Arc<MemoryLog>, LogError> {
         match self.fault() {
             LogFault::Away | LogFault::Disconnected => Err(lost()),
-            LogFault::None
-            | LogFault::LosesTheResponse
-            | LogFault::LosesTheAppend
-            | LogFault::LandsLate
-            | LogFault::LandsLateWhileDisconnected
-            | LogFault::OvertakenUnseen
-            | LogFault::Overtaken
-            | LogFault::OvertakenSlowly
-            | LogFault::OvertakenByANewerProgram
-            | LogFault::RejectsTheRecord
-            | LogFault::ClosesBeforeStoring
-            | LogFault::ClosesAfterStoring
-            | LogFault::LosesEveryAppend
-            | LogFault::RejectsEveryAppend
-            | LogFault::RejectsEveryAppendAndProbe
-            | LogFault::SaysItIsDamaged
-            | LogFault::Slow
-            | LogFault::AppendsPanic
-            | LogFault::WaitsPanic => Ok(self.log()),
+            _ => Ok(self.log()),
         }
     }
 
@@ -190,10 +174,19 @@ impl FaultyLog {
 #[async_trait]
 impl LogSource for FaultyLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
-        if self.hidden_until.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+        if self.hidden_until.lock().is_some() {
             return Ok(vec![]);
         }
-        self.reach()?.read(after, bound).await
+        let mut records = self.reach()?.read(after, bound).await?;
+        let is_replaced = self.fault() == LogFault::ReplacedBetweenReads && bound == ReadBound::BATCH;
+        if is_replaced {
+            self.fails_with(LogFault::None);
+            self.is_replaced(&[], self.commits().await).await;
+        }
+        if is_replaced || self.fault() == LogFault::ReadsOneRecord {
+            records.truncate(1);
+        }
+        Ok(records)
     }
 
     async fn head(&self) -> Result<Position, LogError> {
@@ -226,15 +219,17 @@ impl EventLog for FaultyLog {
             contract::head_hash(&*log, log.head().await.expect("memory has no faults")).await,
             expected.position.0 + 1,
         );
-        let hidden_until = self.hidden_until.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let hidden_until = self.hidden_until.lock().take();
         if let Some(error) = hidden_until {
             return Err(error);
         }
         let fault = self.fault_of_append();
         match fault {
-            LogFault::None | LogFault::WaitsPanic | LogFault::SaysItIsDamaged => {
-                log.append(expected, record).await
-            }
+            LogFault::None
+            | LogFault::ReadsOneRecord
+            | LogFault::ReplacedBetweenReads
+            | LogFault::WaitsPanic
+            | LogFault::SaysItIsDamaged => log.append(expected, record).await,
             LogFault::LosesTheResponse => {
                 log.append(expected, record).await?;
                 Err(AppendError::Unclear(lost()))
@@ -247,7 +242,7 @@ impl EventLog for FaultyLog {
                 self.closed_for.store(1, Ordering::SeqCst);
                 let connected = fault == LogFault::LandsLate;
                 let next = if connected { AppendError::Conflict } else { AppendError::NotStored(lost()) };
-                *self.hidden_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
+                *self.hidden_until.lock() = Some(next);
                 Err(AppendError::Unclear(lost()))
             }
             LogFault::OvertakenUnseen => {
@@ -271,6 +266,7 @@ impl EventLog for FaultyLog {
             LogFault::RejectsEveryAppend | LogFault::RejectsEveryAppendAndProbe => {
                 Err(AppendError::NotStored(rejected()))
             }
+            LogFault::ReportsConflicts => Err(AppendError::Conflict),
             LogFault::ClosesBeforeStoring => Err(self.close()),
             LogFault::ClosesAfterStoring => {
                 log.append(expected, record).await?;

@@ -1,13 +1,25 @@
 //! Histories of a chosen size, written without a service.
 
+use std::{path::Path, sync::Arc};
+
+use adapters::event_log::{sled::SledLog, sqlite::SqliteLog};
 use application::{
     Digest, KeyId, codec,
     commit::{Commit, Entry, NodeId},
-    ports::{CommitId, Position, Record},
+    ports::{CommitId, EventLog, Position, Record},
 };
 use chrono::DateTime;
 use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName};
 use uuid::Uuid;
+
+/// Opens the log of an embedded engine, without a service.
+pub fn open_embedded(engine: &str, path: &Path) -> Arc<dyn EventLog> {
+    match engine {
+        "sled" => Arc::new(SledLog::open(path).expect("a sound log")),
+        "sqlite" => Arc::new(SqliteLog::open(path).expect("a sound log")),
+        other => panic!("{other} is not an embedded engine"),
+    }
+}
 
 /// The records of a log with so many commits of so many entries each; `entry` makes those from id 1 on.
 pub fn history(commits: u64, pets: i64, entry: impl Fn(i64) -> Entry) -> Vec<Record> {

@@ -12,6 +12,9 @@ use serde_json::Value;
 /// No response takes longer, not even one that waits for a timeout of the service.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
+/// A pet, as a client sends it.
+pub const REX: &str = r#"{"name":"Rex","categoryId":7}"#;
+
 /// A request in the making.
 #[derive(Debug, Clone)]
 pub struct Call {
@@ -50,6 +53,12 @@ impl Call {
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.into(), value.into()));
         self
+    }
+
+    /// Adds an API key.
+    #[must_use]
+    pub fn key(self, key: &str) -> Self {
+        self.header("Authorization", &format!("Bearer {key}"))
     }
 
     /// Gives a body and says that it is JSON.
@@ -92,6 +101,52 @@ impl Call {
         };
         let response = exchange(self.address, &request, whole)?;
         Response::parse(&response, head_only)
+    }
+}
+
+/// A connection that stays open, with one API key.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    key: String,
+}
+
+impl Connection {
+    /// Connects to the service.
+    pub fn open(address: SocketAddr, key: &str) -> Self {
+        let stream = TcpStream::connect(address).expect("the service accepts a connection");
+        stream
+            .set_nodelay(true)
+            .and_then(|()| stream.set_read_timeout(Some(TIMEOUT)))
+            .expect("a socket has options");
+        Self { stream, key: key.to_owned() }
+    }
+
+    /// Lists pets, which must not end the connection.
+    pub fn list(&mut self) -> Response {
+        self.try_list().expect("the connection stays open")
+    }
+
+    /// Lists pets; `None` if the connection ends.
+    pub fn try_list(&mut self) -> Option<Response> {
+        let list = format!("GET /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {}\r\n\r\n", self.key);
+        self.send(list.as_bytes())
+    }
+
+    /// Sends these bytes, and reads a response; `None` if the connection ends.
+    pub fn send(&mut self, request: &[u8]) -> Option<Response> {
+        self.stream.write_all(request).ok()?;
+        let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
+        loop {
+            match self.stream.read(&mut part) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) => return None,
+                Ok(length) => bytes.extend_from_slice(&part[..length]),
+            }
+            if let Some(response) = Response::parse(&bytes, false) {
+                return Some(response);
+            }
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod app;
 mod browser;
+mod chance;
 mod engine;
 mod faulty_log;
 mod history;
@@ -16,15 +17,17 @@ mod tools;
 
 pub use app::App;
 pub use browser::Browser;
+pub use chance::Chance;
 pub use faulty_log::{FaultyLog, LogFault, in_format};
-pub use history::{added, history};
-pub use http::{Call, Response, ids, raw};
+pub use history::{added, history, open_embedded};
+pub use http::{Call, Connection, REX, Response, ids, raw};
 pub use nats::{NatsCluster, NatsServer, NatsSync};
 pub use network::Network;
-pub use node::{Page, all_pets, create, open_node, page, pet, pet_named};
+pub use node::{Page, all_pets, create, open_node, page, pet, pet_named, serve_node};
 pub use postgres::PostgresServer;
 pub use program::{
-    Finished, digest, eventually, exported, free_port, key_file, packaged_program, petstore, program,
+    Finished, Running, digest, eventually, eventually_ok, exported, finished, free_port, key_file,
+    packaged_program, petstore, program, serve, signal, wait_until,
 };
 pub use proxy::CutProxy;
 pub use tools::{files_below, node_module, not_run, python_tool, root, succeed, tools};

@@ -1,29 +1,23 @@
 //! Real NATS servers on free ports, with a temporary directory, that a test can kill, stop and start.
 
 use std::{
-    env,
     fs::{self, File},
-    iter,
     net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::OnceLock,
-    time::Duration,
+    process::{Command, Stdio},
 };
 
 use async_nats::jetstream;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
-use tokio::time::{self, Instant};
 
-use crate::{http::Call, network::Network, proxy::CutProxy, tools::tools};
-
-/// Longer than a cluster takes to elect its leaders, even on a busy machine.
-const TIMEOUT: Duration = Duration::from_mins(1);
-/// How often to look again for something that must happen soon.
-const INTERVAL: Duration = Duration::from_millis(20);
-/// Older servers lack what the log needs, or what the tests look at.
-const SERVER_MIN: (u32, u32) = (2, 14);
+use crate::{
+    http::Call,
+    network::Network,
+    program::{Running, eventually_ok},
+    proxy::CutProxy,
+    tools::tools,
+};
 
 /// When the servers bring to disk what they acknowledge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +51,7 @@ pub struct NatsServer {
     directory: PathBuf,
     client: SocketAddr,
     monitor: SocketAddr,
-    child: Child,
+    child: Running,
     /// Where the server is, if not on this machine itself.
     network: Option<Network>,
 }
@@ -192,12 +186,12 @@ impl NatsCluster {
     /// Which server leads the stream.
     pub async fn leader_of(&self, stream: &str) -> usize {
         let jetstream = self.jetstream().await;
-        eventually("the stream has a leader", async || {
+        let leader = async || {
             let info = jetstream.get_stream(stream).await.ok()?.get_info().await.ok()?;
             let leader = info.cluster?.leader?;
             self.servers.iter().position(|server| server.name == leader)
-        })
-        .await
+        };
+        eventually_ok("the stream has a leader", async || leader().await.ok_or(())).await
     }
 
     fn list(&self, address: impl Fn(&NatsServer) -> SocketAddr) -> String {
@@ -214,8 +208,8 @@ impl NatsServer {
 
     /// Ends the process without warning.
     pub fn kill(&mut self) {
-        self.child.kill().expect("the server was running");
-        self.child.wait().expect("a killed process ends");
+        self.child.0.kill().expect("the server was running");
+        self.child.0.wait().expect("a killed process ends");
     }
 
     /// Starts the server again on the same files and ports, after it was killed.
@@ -258,9 +252,9 @@ impl NatsServer {
 
     /// Waits until JetStream responds here.
     pub async fn wait_until_ready(&self) {
-        eventually(&format!("server {} is ready", self.name), async || {
-            let health = Call::new(self.monitor, "GET", "/healthz").try_send()?;
-            (health.status == 200).then_some(())
+        eventually_ok(&format!("server {} is ready", self.name), async || {
+            let health = Call::new(self.monitor, "GET", "/healthz").try_send();
+            health.is_some_and(|health| health.status == 200).then_some(()).ok_or("not healthy")
         })
         .await;
     }
@@ -270,27 +264,7 @@ impl NatsServer {
     }
 
     fn pid(&self) -> Pid {
-        Pid::from_child(&self.child)
-    }
-}
-
-impl Drop for NatsServer {
-    fn drop(&mut self) {
-        // It may have been killed already, which is just as well.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Looks until it sees something, and fails with the words of the expectation if that never happens.
-async fn eventually<T>(expectation: &str, look: impl AsyncFn() -> Option<T>) -> T {
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        if let Some(seen) = look().await {
-            return seen;
-        }
-        assert!(Instant::now() < deadline, "{expectation} within {TIMEOUT:?}");
-        time::sleep(INTERVAL).await;
+        Pid::from_child(&self.child.0)
     }
 }
 
@@ -301,47 +275,12 @@ fn free_ports(count: usize) -> Vec<SocketAddr> {
     listeners.iter().map(|listener| listener.local_addr().expect("a bound listener has an address")).collect()
 }
 
-fn spawn(directory: &Path, network: Option<&Network>) -> Child {
+fn spawn(directory: &Path, network: Option<&Network>) -> Running {
     let log = File::options().create(true).append(true).open(directory.join("server.log"));
-    let mut command =
-        network.map_or_else(|| Command::new(nats_server()), |network| network.command(nats_server()));
-    command
-        .arg("-c")
-        .arg(directory.join("server.conf"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(log.expect("the temporary directory can be written"))
-        .spawn()
-        .expect("nats-server starts")
-}
-
-/// The program: what `PETSTORE_NATS_SERVER` names, or else the one that `tests/run` has installed, or the first in the `PATH`.
-fn nats_server() -> &'static Path {
-    static SERVER: OnceLock<PathBuf> = OnceLock::new();
-    SERVER.get_or_init(|| {
-        let named = env::var_os("PETSTORE_NATS_SERVER").filter(|name| !name.is_empty());
-        let candidates = if let Some(named) = named {
-            vec![PathBuf::from(named)]
-        } else {
-            let path = env::var_os("PATH").unwrap_or_default();
-            let installed = tools().join("python/bin");
-            let directories = iter::once(installed).chain(env::split_paths(&path));
-            directories.map(|directory| directory.join("nats-server")).collect()
-        };
-        let (major, minor) = SERVER_MIN;
-        candidates.into_iter().find(|server| is_new_enough(server)).unwrap_or_else(|| {
-            panic!(
-                "no nats-server {major}.{minor} or newer: start with `tests/run`, which installs one, or name yours in \
-                 PETSTORE_NATS_SERVER"
-            )
-        })
-    })
-}
-
-fn is_new_enough(server: &Path) -> bool {
-    let Ok(response) = Command::new(server).arg("--version").output() else { return false };
-    let response = String::from_utf8_lossy(&response.stdout);
-    let mut numbers = response.trim().rsplit('v').next().into_iter().flat_map(|version| version.split('.'));
-    let mut number = || numbers.next()?.parse::<u32>().ok();
-    number().zip(number()).is_some_and(|version| version >= SERVER_MIN)
+    let program = tools().join("python/bin/nats-server");
+    let mut command = network.map_or_else(|| Command::new(&program), |network| network.command(&program));
+    let log = log.expect("the temporary directory can be written");
+    command.arg("-c").arg(directory.join("server.conf"));
+    let server = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
+    Running(server.expect("nats-server starts: tests/run installs it"))
 }

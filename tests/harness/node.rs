@@ -1,13 +1,19 @@
 //! A node inside the test's own process: the real `PetStore` on a log that the test chooses, without HTTP.
 
-use std::sync::Arc;
+use std::{future, net::SocketAddr, sync::Arc};
 
-use adapters::{read_model::MemoryReadModel, system::SystemClock};
+use adapters::{
+    access::{Authenticator, Principal, RejectedKey, Scopes},
+    http::{self, Listener, Service, Settings, Site},
+    read_model::MemoryReadModel,
+    system::SystemClock,
+};
 use application::{
     CreatePet, KeyId, Limit, ListPets, LogAccess, Options, PageEnd, PetStore, PetView, Version, WriteError,
     ports::{EventLog, Fault},
 };
 use domain::{CategoryId, NewPet, Pet, PetId, PetName};
+use tokio::net::TcpListener;
 
 /// Opens a node on this log, which must be sound.
 pub async fn open_node(log: Arc<dyn EventLog>, access: LogAccess) -> PetStore {
@@ -15,6 +21,32 @@ pub async fn open_node(log: Arc<dyn EventLog>, access: LogAccess) -> PetStore {
     PetStore::open(log, read_model, Arc::new(SystemClock), Options::new(access))
         .await
         .expect("the log is sound")
+}
+
+/// Accepts every key.
+struct AnyKey;
+
+impl Authenticator for AnyKey {
+    fn authenticate(&self, _: &str) -> Result<Arc<Principal>, RejectedKey> {
+        let id = KeyId("1".into());
+        let (owner, name, scopes) = (id.clone(), "every key".into(), Scopes::READ_WRITE);
+        Ok(Arc::new(Principal { owner, id, name, scopes, allowance: None, usage: Arc::default() }))
+    }
+
+    fn check(&self, _: &KeyId) -> Result<Scopes, RejectedKey> {
+        Ok(Scopes::READ_WRITE)
+    }
+}
+
+/// Serves a node over HTTP to clients with any key, and returns where it listens.
+pub async fn serve_node(store: Arc<PetStore>) -> SocketAddr {
+    let tcp = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = tcp.local_addr().expect("an address");
+    let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default(), Arc::default()));
+    service.open(store);
+    let listener = Listener { tcp, tls: None };
+    tokio::spawn(http::serve(listener, service, Settings::default(), Box::pin(future::pending())));
+    address
 }
 
 /// A request for a pet with this name, without a request key.

@@ -4,18 +4,21 @@ use std::{
     env,
     fs::{self, File},
     io::Write as _,
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr},
     os::unix::{
         fs::{MetadataExt as _, chown},
         process::CommandExt as _,
     },
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
 };
 
 use tempfile::TempDir;
 
-use crate::{network::Network, program::eventually};
+use crate::{
+    network::Network,
+    program::{Running, free_port, signal, wait_until},
+};
 
 const USER: &str = "petstore";
 const PASSWORD: &str = "hunter2";
@@ -30,7 +33,7 @@ const NOT_YET: &str = "pre-existing shared memory block";
 /// A running server. Killed and removed when dropped.
 #[derive(Debug)]
 pub struct PostgresServer {
-    child: Child,
+    child: Running,
     address: SocketAddr,
     directory: TempDir,
     settings: Vec<String>,
@@ -74,17 +77,7 @@ impl PostgresServer {
         let directory = directory();
         make_data(directory.path());
         let made = as_other_user(Command::new("openssl"))
-            .args([
-                "req",
-                "-x509",
-                "-newkey",
-                "ec",
-                "-pkeyopt",
-                "ec_paramgen_curve:P-256",
-                "-nodes",
-                "-days",
-                "2",
-            ])
+            .args("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2".split(' '))
             .args(["-subj", "/CN=localhost", "-addext", &format!("subjectAltName={name}")])
             .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", "key.pem", "-out", "cert.pem"])
             .current_dir(directory.path())
@@ -113,8 +106,7 @@ impl PostgresServer {
     }
 
     fn run(directory: TempDir, settings: Vec<String>, network: Option<Network>) -> Self {
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
-        let mut address = free.expect("a free loopback port");
+        let mut address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         if let Some(network) = &network {
             address.set_ip(network.address().into());
         }
@@ -126,15 +118,14 @@ impl PostgresServer {
 
     /// Ends the server without warning.
     pub fn kill(&mut self) {
-        self.child.kill().expect("the server was running");
-        self.child.wait().expect("a killed process ends");
+        self.child.0.kill().expect("the server was running");
+        self.child.0.wait().expect("a killed process ends");
     }
 
     /// Asks the server to end, which cuts all connections, and waits until it has.
     pub fn stop(&mut self) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-s", "INT", &pid]).status().expect("kill runs").success());
-        self.child.wait().expect("a server that is asked to end does so");
+        signal(self.child.0.id(), "INT");
+        self.child.0.wait().expect("a server that is asked to end does so");
     }
 
     /// Starts the server again on the same data and port, after it ended.
@@ -188,27 +179,19 @@ impl PostgresServer {
         String::from_utf8(done.stdout).expect("psql prints UTF-8").trim().to_owned()
     }
 
-    fn spawn(&self) -> Child {
+    fn spawn(&self) -> Running {
         spawn(self.directory.path(), self.address, &self.settings, self.network.as_ref())
     }
 
     fn wait_until_ready(&mut self) {
-        eventually("PostgreSQL is ready", || {
+        wait_until("PostgreSQL is ready", || {
             let log = fs::read_to_string(self.directory.path().join("log")).expect("the output is kept");
-            if let Some(status) = self.child.try_wait().expect("a child can be asked") {
+            if let Some(status) = self.child.0.try_wait().expect("a child can be asked") {
                 assert!(log.contains(NOT_YET), "PostgreSQL ended with {status}: {log}");
                 self.child = self.spawn();
             }
-            READY.iter().any(|ready| log.contains(ready)).then_some(())
+            READY.iter().any(|ready| log.contains(ready))
         });
-    }
-}
-
-impl Drop for PostgresServer {
-    fn drop(&mut self) {
-        // It may have ended already, which is just as well.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -239,7 +222,7 @@ fn make_data(directory: &Path) {
     added.expect("the settings can be written");
 }
 
-fn spawn(directory: &Path, address: SocketAddr, settings: &[String], network: Option<&Network>) -> Child {
+fn spawn(directory: &Path, address: SocketAddr, settings: &[String], network: Option<&Network>) -> Running {
     let log = File::create(directory.join("log")).expect("the directory can be written");
     let mut command = network.map_or_else(|| tool("postgres"), |network| tool_in(network, "postgres"));
     command.arg("-D").arg(directory.join("data")).args(["-p", &address.port().to_string()]);
@@ -247,13 +230,9 @@ fn spawn(directory: &Path, address: SocketAddr, settings: &[String], network: Op
     for setting in settings {
         command.args(["-c", setting]);
     }
-    command
-        .current_dir(directory)
-        .stdin(Stdio::null())
-        .stdout(log.try_clone().expect("a file can be shared"))
-        .stderr(log)
-        .spawn()
-        .expect("PostgreSQL starts")
+    let both = log.try_clone().expect("a file can be shared");
+    let server = command.current_dir(directory).stdin(Stdio::null()).stdout(both).stderr(log).spawn();
+    Running(server.expect("PostgreSQL starts"))
 }
 
 fn url(address: SocketAddr, database: &str) -> String {

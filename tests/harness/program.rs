@@ -1,11 +1,13 @@
 //! Builds the program `petstore` and runs its commands.
 
 use std::{
-    env, fs,
+    env,
+    fmt::Debug,
+    fs,
     net::TcpListener,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     sync::OnceLock,
     thread,
     time::{Duration, Instant},
@@ -68,11 +70,33 @@ pub struct Finished {
     pub stderr: String,
 }
 
+#[expect(clippy::return_self_not_must_use, reason = "a check is often all that a test wants")]
 impl Finished {
     /// The value of a line such as `digest      b8c4…`.
     pub fn value(&self, name: &str) -> &str {
         let line = self.stdout.lines().find(|line| line.split("  ").next() == Some(name));
         line.unwrap_or_else(|| panic!("{name} in {self:?}"))[name.len()..].trim()
+    }
+
+    /// Checks the exit code.
+    #[track_caller]
+    pub fn exits_with(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        self
+    }
+
+    /// Checks that these words are on standard output.
+    #[track_caller]
+    pub fn prints(self, words: &str) -> Self {
+        assert!(self.stdout.contains(words), "{words}: {self:?}");
+        self
+    }
+
+    /// Checks that these words are on standard error.
+    #[track_caller]
+    pub fn says(self, words: &str) -> Self {
+        assert!(self.stderr.contains(words), "{words}: {self:?}");
+        self
     }
 
     /// The number of sentences that petstore has printed, besides the lines of the log.
@@ -83,13 +107,31 @@ impl Finished {
 
 /// Runs a command of the program to its end.
 pub fn petstore<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Finished {
-    let output =
-        Command::new(program()).args(arguments).stdin(Stdio::null()).output().expect("the program runs");
+    finished(Command::new(program()).args(arguments))
+}
+
+/// Starts a service that must not start, on this store and with more flags.
+pub fn serve(store: &str, flags: &[&str]) -> Finished {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let listen: &[&str] = if flags.contains(&"--listen") { &[] } else { &["--listen", "127.0.0.1:0"] };
+    let mut serve = Command::new(program());
+    serve.args(["serve", "--store", store, "--keys"]).arg(directory.path().join("keys.toml"));
+    finished(serve.args(listen).args(flags))
+}
+
+/// Runs a command to its end.
+pub fn finished(command: &mut Command) -> Finished {
+    let output = command.stdin(Stdio::null()).output().expect("the program runs");
     Finished {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).expect("standard output is UTF-8"),
         stderr: String::from_utf8(output.stderr).expect("standard error is UTF-8"),
     }
+}
+
+/// Sends a signal by name.
+pub fn signal(pid: u32, name: &str) {
+    assert!(Command::new("kill").args(["-s", name, &pid.to_string()]).status().expect("kill runs").success());
 }
 
 /// The records of a log, as `petstore log export` prints them.
@@ -104,6 +146,18 @@ pub fn digest(store: &str) -> String {
     let verified = petstore(["log", "verify", "--store", store]);
     assert_eq!(verified.code, Some(0), "{}", verified.stderr);
     verified.value("digest").to_owned()
+}
+
+/// A process that is killed when dropped.
+#[derive(Debug)]
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Writes a key to a file that only its owner can read.
@@ -129,5 +183,25 @@ pub fn eventually<T>(expectation: &str, mut look: impl FnMut() -> Option<T>) -> 
         }
         assert!(Instant::now() < deadline, "{expectation} within {TIMEOUT:?}");
         thread::sleep(INTERVAL);
+    }
+}
+
+/// Waits until something holds, and fails with the words of the expectation if that never happens.
+pub fn wait_until(expectation: &str, mut holds: impl FnMut() -> bool) {
+    eventually(expectation, || holds().then_some(()));
+}
+
+/// Repeats an attempt until it succeeds, and fails with the words of the expectation and the last error if it never does.
+pub async fn eventually_ok<T, E: Debug, F: Future<Output = Result<T, E>>>(
+    expectation: &str,
+    mut attempt: impl FnMut() -> F,
+) -> T {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        match attempt().await {
+            Ok(done) => return done,
+            Err(error) => assert!(Instant::now() < deadline, "{expectation} within {TIMEOUT:?}: {error:?}"),
+        }
+        tokio::time::sleep(INTERVAL).await;
     }
 }

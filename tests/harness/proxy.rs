@@ -78,11 +78,6 @@ impl CutProxy {
         self.address
     }
 
-    /// Ends every connection there is. New ones are forwarded as before.
-    pub fn cut(&self) {
-        self.line.state.send_modify(|state| state.cuts += 1);
-    }
-
     /// Ends every connection there is and sends new ones away until [`heal`](Self::heal).
     pub fn refuse(&self) {
         self.line.state.send_modify(|state| {

@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use harness::{App, eventually, free_port, key_file, not_run, petstore, program, python_tool, root, succeed};
+use harness::{
+    App, REX, eventually, free_port, key_file, not_run, petstore, program, python_tool, root, signal,
+    succeed, wait_until,
+};
 use rustix::process::geteuid;
 
 pub(crate) fn file(name: &str) -> PathBuf {
@@ -25,8 +28,7 @@ pub(crate) struct Nginx(Child);
 impl Drop for Nginx {
     fn drop(&mut self) {
         // Its workers end with it.
-        let pid = self.0.id().to_string();
-        assert!(Command::new("kill").args(["-s", "TERM", &pid]).status().unwrap().success());
+        signal(self.0.id(), "TERM");
         self.0.wait().unwrap();
     }
 }
@@ -84,8 +86,8 @@ fn nginx_terminates_tls_in_front_of_the_service() {
         String::from_utf8(curl.output().unwrap().stdout).unwrap()
     };
     let pets = format!("https://pets.example.com:{https}/v1/pets");
-    eventually("nginx responds", || curl(&pets, &[]).ends_with("\n200 2").then_some(()));
-    let created = curl(&pets, &["--json", r#"{"name":"Rex","categoryId":7}"#]);
+    wait_until("nginx responds", || curl(&pets, &[]).ends_with("\n200 2"));
+    let created = curl(&pets, &["--json", REX]);
     assert!(created.ends_with("\n201 2"), "{created}");
     assert!(curl(&pets, &["--http1.1"]).contains("Rex"));
     // The limit of the proxy is that of the service.
@@ -132,14 +134,8 @@ fn every_variable_in_the_files_is_a_setting_of_the_service() {
     let help = petstore(["serve", "--help"]).stdout + &petstore(["log", "export", "--help"]).stdout;
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut found = 0;
-    for name in [
-        "Dockerfile",
-        "kubernetes.yaml",
-        "petstore.service",
-        "petstore-backup.service",
-        "petstore-copy.service",
-        "debian/default",
-    ] {
+    let units = "petstore.service petstore-backup.service petstore-copy.service";
+    for name in units.split(' ').chain(["Dockerfile", "kubernetes.yaml", "debian/default"]) {
         let text = text(name);
         for variable in text.split("PETSTORE_").skip(1) {
             let end = variable.find(|c: char| c != '_' && !c.is_ascii_uppercase()).unwrap_or(variable.len());
@@ -200,7 +196,7 @@ fn a_backup_is_verified_and_old_ones_are_removed() {
     let directory = tempfile::tempdir().unwrap();
     let store = format!("sled:{}", directory.path().join("log").display());
     let admin = ["--ops-listen", "127.0.0.1:0"];
-    let app = App::start_on(program(), &store, tempfile::tempdir().unwrap(), &admin);
+    let app = App::on_with(&store, &admin);
     app.add("Rex");
     let backups = Backups::new(directory.path(), app.keys_file());
     for day in 10..26 {
@@ -213,21 +209,18 @@ fn a_backup_is_verified_and_old_ones_are_removed() {
     assert_eq!(backups.names("jsonl").len(), 16, "a backup that failed is not there, and removes nothing");
     let key = key_file(directory.path(), &app.issue_key(&["--name", "backup", "--scope", "log"]));
     let url = format!("http://{}", app.admin());
-    eventually("the running service is backed up, once the key is active", || {
+    wait_until("the running service is backed up, once the key is active", || {
         let online = backups.backup(&store).arg(&url).env("PETSTORE_KEY_FILE", &key).output().unwrap();
-        online.status.success().then_some(())
+        online.status.success()
     });
     assert_eq!(backups.names("jsonl").len(), 14);
     app.signal("TERM");
 
-    eventually("the service is gone", || {
-        backups.backup(&store).output().unwrap().status.success().then_some(())
-    });
+    wait_until("the service is gone", || backups.backup(&store).output().unwrap().status.success());
     assert_eq!((backups.names("jsonl").len(), backups.names("keys.toml").len()), (14, 14));
     let restored = format!("sled:{}", directory.path().join("restored").display());
     let newest = backups.newest("jsonl");
-    let imported = petstore(["log", "import", newest.to_str().unwrap(), "--store", &restored]);
-    assert_eq!(imported.code, Some(0), "{imported:?}");
+    petstore(["log", "import", newest.to_str().unwrap(), "--store", &restored]).exits_with(0);
     assert_eq!(petstore(["log", "find", "--pet", "1", "--store", &restored]).code, Some(0));
     assert_eq!(fs::read(backups.newest("keys.toml")).unwrap(), fs::read(app.keys_file()).unwrap());
 }
@@ -237,7 +230,7 @@ fn a_log_that_does_not_continue_the_newest_backup_is_not_backed_up() {
     let directory = tempfile::tempdir().unwrap();
     let store = |name: &str| format!("sled:{}", directory.path().join(name).display());
     let log_with = |name: &str, pets: &[&str]| {
-        let mut app = App::start_on(program(), &store(name), tempfile::tempdir().unwrap(), &[]);
+        let mut app = App::on(&store(name));
         for pet in pets {
             app.add(pet);
         }
@@ -249,8 +242,7 @@ fn a_log_that_does_not_continue_the_newest_backup_is_not_backed_up() {
     log_with("other", &["Rex", "Bella", "Tom"]);
     let first_commit = directory.path().join("first-commit.jsonl");
     fs::write(&first_commit, petstore(["log", "export", "--store", &store("log")]).stdout).unwrap();
-    let imported = petstore(["log", "import", first_commit.to_str().unwrap(), "--store", &store("shorter")]);
-    assert_eq!(imported.code, Some(0), "{imported:?}");
+    petstore(["log", "import", first_commit.to_str().unwrap(), "--store", &store("shorter")]).exits_with(0);
     let mut add = |name: &str| {
         app.start_again();
         app.add(name);
@@ -334,13 +326,12 @@ fn a_continuous_copy_reports_when_it_is_complete() {
     app.kill();
     // Several reports later, the time of the last success is still the same.
     let written = || fs::metadata(&metrics).unwrap().modified().unwrap();
-    eventually("no more success is reported", || {
+    wait_until("no more success is reported", || {
         let before = written();
         thread::sleep(Duration::from_secs(3));
-        (written() == before).then_some(())
+        written() == before
     });
-    let pid = following.id().to_string();
-    assert!(Command::new("kill").args(["-s", "TERM", &pid]).status().unwrap().success());
+    signal(following.id(), "TERM");
     assert_eq!(following.wait().unwrap().code(), Some(0), "the command ends in order");
     assert_eq!(petstore(["log", "find", "--pet", "1", "--store", &copy]).code, Some(0));
 }

@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use harness::{App, Finished, eventually, petstore, program};
+use harness::{App, Finished, REX, eventually, petstore, program, wait_until};
 
 fn health(address: impl std::fmt::Display, arguments: &[&str]) -> Finished {
     let url = format!("http://{address}");
@@ -28,12 +28,12 @@ fn reads_and_writes_have_probes_of_their_own() {
     assert_eq!(listeners.map(codes), [[0, 0, 0]; 2]);
     // Nothing can be written any more, and everything can be read.
     fs::rename(&store, store.with_extension("moved")).unwrap();
-    assert_eq!(app.post(r#"{"name":"Rex","categoryId":7}"#).status, 503);
+    assert_eq!(app.post(REX).status, 503);
     assert_eq!(listeners.map(codes), [[1, 0, 1]; 2]);
     let output = health(app.address(), &["--probe", "writes"]);
     assert!(output.stdout.contains("were deleted, moved or replaced"), "{output:?}");
     app.signal("TERM");
-    eventually("the service drains", || (listeners.map(codes) == [[1, 1, 1]; 2]).then_some(()));
+    wait_until("the service drains", || listeners.map(codes) == [[1, 1, 1]; 2]);
 }
 
 #[test]
@@ -42,22 +42,18 @@ fn the_exit_code_follows_the_service_from_ready_to_draining_to_gone() {
     let (public, admin) = (app.address(), app.admin());
     for address in [public, admin] {
         for (probe, word) in [("ready", "ready"), ("live", "alive")] {
-            let output = health(address, &["--probe", probe]);
-            assert_eq!(output.code, Some(0), "{output:?}");
-            assert!(output.stdout.contains(&format!("\"status\":\"{word}\"")), "{output:?}");
+            health(address, &["--probe", probe]).exits_with(0).prints(&format!("\"status\":\"{word}\""));
         }
     }
     app.signal("TERM");
     let draining = eventually("the service drains", || {
         Some(health(public, &[])).filter(|output| output.code != Some(0))
-    });
-    assert_eq!(draining.code, Some(1), "{draining:?}");
+    })
+    .exits_with(1);
     assert!(draining.stdout.contains("draining"), "{draining:?}");
-    let alive = health(admin, &["--probe", "live"]);
-    assert_eq!(alive.code, Some(0), "{alive:?}");
+    health(admin, &["--probe", "live"]).exits_with(0);
     app.kill();
-    let gone = health(public, &[]);
-    assert_eq!(gone.code, Some(3), "{gone:?}");
+    let gone = health(public, &[]).exits_with(3);
     assert!(gone.stderr.contains("cannot connect") && gone.stdout.is_empty(), "{gone:?}");
 }
 
@@ -88,9 +84,9 @@ fn a_response_of_another_service_is_not_a_report() {
 #[test]
 fn a_listener_that_says_nothing_is_given_up() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let output = health(silent.local_addr().unwrap(), &["--timeout", "200ms"]);
-    assert_eq!(output.code, Some(3), "{output:?}");
-    assert!(output.stderr.contains("no response within 200ms"), "{output:?}");
+    health(silent.local_addr().unwrap(), &["--timeout", "200ms"])
+        .exits_with(3)
+        .says("no response within 200ms");
 }
 
 #[test]
@@ -104,8 +100,6 @@ fn only_the_address_of_a_listener_is_accepted() {
         "http://me:secret@127.0.0.1:8080",
         "http://host:80\r\nX: y:80",
     ] {
-        let output = petstore(["health", wrong]);
-        assert_eq!(output.code, Some(2), "{wrong:?}: {output:?}");
-        assert!(output.stderr.contains("expected http://HOST:PORT"), "{output:?}");
+        petstore(["health", wrong]).exits_with(2).says("expected http://HOST:PORT");
     }
 }

@@ -3,9 +3,7 @@
 
 use std::fs;
 
-use harness::{App, Response, eventually, petstore};
-
-const REX: &str = r#"{"name":"Rex","categoryId":7}"#;
+use harness::{App, REX, Response, petstore};
 
 fn keys(app: &App, arguments: &[&str]) -> harness::Finished {
     let file = app.keys_file();
@@ -14,25 +12,14 @@ fn keys(app: &App, arguments: &[&str]) -> harness::Finished {
 
 /// Replaces the key and waits until the service accepts the new one.
 fn rotate(app: &App, key: &str, arguments: &[&str]) -> String {
-    let rotated = keys(app, &[&["rotate", key], arguments].concat());
-    assert_eq!(rotated.code, Some(0), "{}", rotated.stderr);
+    let rotated = keys(app, &[&["rotate", key], arguments].concat()).exits_with(0);
     let new = rotated.stdout.lines().last().expect("the key is the last line").to_owned();
-    wait_for_status(app, &new, 200);
+    app.wait_for_status(&new, 200);
     new
 }
 
-fn wait_for_status(app: &App, key: &str, status: u16) {
-    eventually("a change of the key file is active", || {
-        (app.get_as(key, "/v1/pets").status == status).then_some(())
-    });
-}
-
 fn create(app: &App, key: &str, request_key: &str) -> Response {
-    app.anonymous("POST", "/v1/pets")
-        .header("Authorization", &format!("Bearer {key}"))
-        .header("Idempotency-Key", request_key)
-        .json(REX)
-        .send()
+    app.anonymous("POST", "/v1/pets").key(key).header("Idempotency-Key", request_key).json(REX).send()
 }
 
 #[test]
@@ -81,11 +68,9 @@ fn the_log_names_the_owner_and_not_the_key() {
 fn only_the_new_key_works_after_the_overlap() {
     let app = App::start();
     let new = rotate(&app, &app.key, &["--overlap", "0s"]);
-    wait_for_status(&app, &app.key, 401);
-    wait_for_status(&app, &new, 200);
-    let again = keys(&app, &["rotate", &app.key]);
-    assert_eq!(again.code, Some(1), "{again:?}");
-    assert!(again.stderr.contains("was already rotated"), "{}", again.stderr);
+    app.wait_for_status(&app.key, 401);
+    app.wait_for_status(&new, 200);
+    keys(&app, &["rotate", &app.key]).exits_with(1).says("was already rotated");
 }
 
 #[test]
@@ -95,15 +80,15 @@ fn a_key_file_of_version_1_is_read_and_becomes_version_2_with_the_next_key() {
     let text = fs::read_to_string(app.keys_file()).unwrap();
     fs::write(app.keys_file(), text.replace("version = 2", "version = 1")).unwrap();
     app.start_again();
-    wait_for_status(&app, &app.key, 200);
+    app.wait_for_status(&app.key, 200);
     let limited = app.issue_key(&["--name", "limited", "--rate-limit", "10/s"]);
     let text = fs::read_to_string(app.keys_file()).unwrap();
     assert!(text.contains("\nversion = 2\n"), "{text}");
-    wait_for_status(&app, &app.key, 200);
-    wait_for_status(&app, &limited, 200);
+    app.wait_for_status(&app.key, 200);
+    app.wait_for_status(&limited, 200);
     let operator = app.issue_key(&["--name", "operator", "--scope", "log,metrics"]);
     // It is known, but it may do nothing here.
-    wait_for_status(&app, &operator, 403);
+    app.wait_for_status(&operator, 403);
     let listed = keys(&app, &["list"]).stdout;
     assert!(listed.contains("log,metrics") && listed.contains("10/s"), "{listed}");
     assert_eq!(keys(&app, &["issue", "--name", "a", "--rate-limit", "fast"]).code, Some(2));

@@ -53,8 +53,7 @@ fn bash_completes_commands_and_flags() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let script = petstore(["completions", "bash"]);
-    assert_eq!(script.code, Some(0), "{script:?}");
+    let script = petstore(["completions", "bash"]).exits_with(0);
     std::io::Write::write_all(&mut bash.stdin.take().unwrap(), script.stdout.as_bytes()).unwrap();
     let completed = bash.wait_with_output().unwrap();
     assert_eq!(String::from_utf8(completed.stdout).unwrap(), "verify\n--drain-delay --drain\n");
@@ -63,9 +62,7 @@ fn bash_completes_commands_and_flags() {
 #[test]
 fn other_shells_get_a_script_too() {
     for shell in ["zsh", "fish", "elvish", "powershell"] {
-        let script = petstore(["completions", shell]);
-        assert_eq!(script.code, Some(0), "{script:?}");
-        assert!(script.stdout.contains("require-durability"), "{shell}");
+        petstore(["completions", shell]).exits_with(0).prints("require-durability");
     }
     assert_eq!(petstore(["completions", "tea"]).code, Some(2));
 }

@@ -1,15 +1,11 @@
 //! `--max-pets`: an upper bound on what a service takes in, and so on the memory it needs.
 
-use std::fs;
-
-use harness::{App, Call, Response, program};
-use tempfile::TempDir;
+use harness::{App, Response};
 
 const REX: &str = r#"{"name":"Rex","categoryId":7,"status":"available"}"#;
 
-fn start(directory: TempDir, limit: &str) -> App {
-    let store = format!("sled:{}", directory.path().join("log").display());
-    App::start_on(program(), &store, directory, &["--max-pets", limit, "--ops-listen", "127.0.0.1:0"])
+fn start(limit: &str) -> App {
+    App::on_engine("sled", &["--max-pets", limit, "--ops-listen", "127.0.0.1:0"])
 }
 
 fn add(app: &App, key: &str) -> Response {
@@ -29,7 +25,7 @@ fn check_full(rejected: &Response) {
 
 #[test]
 fn creates_over_the_limit_are_rejected_and_repeated_ones_succeed() {
-    let app = start(TempDir::new().unwrap(), "2");
+    let app = start("2");
     let first = add(&app, "one");
     assert_eq!((first.status, add(&app, "two").status), (201, 201));
     check_full(&add(&app, "three"));
@@ -37,24 +33,21 @@ fn creates_over_the_limit_are_rejected_and_repeated_ones_succeed() {
     assert_eq!((again.status, again.json()), (201, first.json()), "a repeat adds nothing");
     assert_eq!(app.all_pets().len(), 2);
     assert_eq!(app.get("/readyz").status, 200, "the node serves as it should");
-    let metrics = Call::new(app.admin(), "GET", "/metrics").send();
+    let metrics = app.metrics();
     for line in ["petstore_pets 2\n", "petstore_pets_limit 2\n"] {
-        assert!(metrics.text().contains(line), "{line}: {}", metrics.text());
+        assert!(metrics.contains(line), "{line}: {metrics}");
     }
 }
 
 #[test]
 fn a_log_above_the_limit_is_served() {
-    let directory = TempDir::new().unwrap();
-    let log = directory.path().join("log");
-    let mut app = start(directory, "3");
+    let mut app = start("3");
     for key in ["one", "two", "three"] {
         assert_eq!(add(&app, key).status, 201);
     }
     assert!(app.terminate().success());
-    let other = TempDir::new().unwrap();
-    fs::rename(log, other.path().join("log")).unwrap();
-    let app = start(other, "1");
+    app.use_flags(&["--max-pets", "1"]);
+    app.start_again();
     assert_eq!(app.all_pets().len(), 3);
     check_full(&add(&app, "four"));
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use harness::{App, Call, petstore, python_tool, succeed};
+use harness::{App, Call, REX, petstore, python_tool, succeed};
 
 const OPS: [&str; 2] = ["--ops-listen", "127.0.0.1:0"];
 
@@ -17,7 +17,7 @@ fn metrics(address: SocketAddr) -> String {
 #[test]
 fn requests_are_counted_by_operation_and_status() {
     let app = App::start_with(&OPS);
-    app.post(r#"{"name":"Rex","categoryId":7}"#);
+    app.post(REX);
     app.post("{}");
     app.get("/v1/pets");
     app.get("/v1/pets");
@@ -86,7 +86,7 @@ fn the_last_use_of_a_key_is_listed() {
 #[test]
 fn a_public_parser_reads_the_metrics() {
     let app = App::start_with(&OPS);
-    app.post(r#"{"name":"Rex","categoryId":7}"#);
+    app.post(REX);
     app.get("/v1/pets/1");
     let parse = "import sys\nfrom prometheus_client.openmetrics.parser import text_string_to_metric_families as parse\n\
         print(sorted(family.name for family in parse(sys.argv[1])))";
@@ -116,20 +116,8 @@ fn the_operators_listener_serves_probes_but_no_operations() {
 fn the_service_stops_cleanly_while_operators_are_connected() {
     let mut app = App::start_with(&OPS);
     let held = std::net::TcpStream::connect(app.admin()).unwrap();
-    app.post(r#"{"name":"Rex","categoryId":7}"#);
+    app.post(REX);
     assert!(app.terminate().success());
     drop(held);
-    let stat = petstore(["log", "verify", "--store", app.store()]);
-    assert_eq!(stat.code, Some(0), "{}", stat.stderr);
-}
-
-#[test]
-fn metrics_stay_on_this_machine_by_default() {
-    let directory = tempfile::tempdir().unwrap();
-    let keys = directory.path().join("keys.toml");
-    let flags =
-        ["serve", "--listen", "127.0.0.1:0", "--store", "memory:", "--ops-listen", "0.0.0.0:0", "--keys"];
-    let rejected = petstore(flags.into_iter().chain([keys.to_str().unwrap()]));
-    assert_eq!(rejected.code, Some(1), "{rejected:?}");
-    assert!(rejected.stderr.contains("--ops-insecure-http"), "{}", rejected.stderr);
+    petstore(["log", "verify", "--store", app.store()]).exits_with(0);
 }

@@ -3,12 +3,11 @@
 use std::{
     collections::BTreeSet,
     fs,
-    net::TcpListener,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
 };
 
-use harness::{App, Call, eventually, petstore, root, succeed};
+use harness::{App, Call, REX, Running, eventually, free_port, root, succeed, wait_until};
 use regex::Regex;
 use serde_json::Value;
 
@@ -30,12 +29,6 @@ fn busy_app(flags: &[&str]) -> App {
     app.get("/v1/pets/1");
     app.get_as("nonsense", "/v1/pets");
     app
-}
-
-fn metrics(app: &App) -> String {
-    let response = Call::new(app.admin(), "GET", "/metrics").send();
-    assert_eq!(response.status, 200);
-    response.text().to_owned()
 }
 
 fn value(metrics: &str, series: &str) -> f64 {
@@ -69,7 +62,7 @@ fn expressions() -> Vec<String> {
 #[test]
 fn every_metric_that_the_dashboard_and_the_alerts_name_exists() {
     let app = busy_app(&["--ops-listen", "127.0.0.1:0"]);
-    let metrics = metrics(&app);
+    let metrics = app.metrics();
     let sample = Regex::new("^[a-z_]+").unwrap();
     let known: BTreeSet<_> = metrics.lines().filter_map(|line| Some(sample.find(line)?.as_str())).collect();
     let metric = Regex::new(r"\b(petstore|process)_[a-z_]+").unwrap();
@@ -92,7 +85,7 @@ fn every_metric_that_the_dashboard_and_the_alerts_name_exists() {
 fn the_dashboard_shows_every_metric() {
     let app = busy_app(&["--ops-listen", "127.0.0.1:0"]);
     let shown = dashboard_expressions().join("\n");
-    let metrics = metrics(&app);
+    let metrics = app.metrics();
     let family = Regex::new("(?m)^# TYPE (petstore_[a-z_]+) ").unwrap();
     let families = family.captures_iter(&metrics).map(|found| found.get(1).unwrap().as_str());
     let of_scripts =
@@ -118,18 +111,16 @@ fn the_alerts_fire_when_they_should() {
 fn operators_see_what_the_service_does() {
     let app = busy_app(&["--ops-listen", "127.0.0.1:0", "--failed-auth-limit", "100/s"]);
     let limited = app.issue_key(&["--name", "limited", "--rate-limit", "1/h"]);
-    eventually("the limit is reached", || (app.get_as(&limited, "/v1/pets").status == 429).then_some(()));
-    let file = app.keys_file().display().to_string();
+    wait_until("the limit is reached", || app.get_as(&limited, "/v1/pets").status == 429);
     let revoked = app.issue_key(&["--name", "gone"]);
-    assert_eq!(petstore(["keys", "revoke", &revoked, "--keys", &file]).code, Some(0));
-    eventually("a revoked key is rejected", || {
+    app.revoke(&revoked);
+    wait_until("a revoked key is rejected", || {
         app.get_as(&revoked, "/v1/pets");
-        (value(&metrics(&app), r#"petstore_authentication_failures_total{reason="revoked"}"#) > 0.0)
-            .then_some(())
+        value(&app.metrics(), r#"petstore_authentication_failures_total{reason="revoked"}"#) > 0.0
     });
     app.anonymous("GET", "/v1/pets").send();
     app.anonymous("GET", "/v1/pets").header("Authorization", "Bearer a b").send();
-    let now = metrics(&app);
+    let now = app.metrics();
     for (series, least) in [
         ("petstore_commit_events_count", 2.0),
         ("petstore_commit_events_sum", 2.0),
@@ -173,38 +164,34 @@ fn operators_see_what_the_service_does() {
 
 #[test]
 fn an_embedded_store_shows_its_syncs_and_its_disk() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = format!("sled:{}", directory.path().join("log").display());
-    let flags = ["--ops-listen", "127.0.0.1:0"];
-    let app = App::start_on(harness::program(), &store, tempfile::tempdir().unwrap(), &flags);
-    app.post(r#"{"name":"Rex","categoryId":7}"#);
+    let app = App::on_engine("sled", &["--ops-listen", "127.0.0.1:0"]);
+    app.post(REX);
     // The files are measured every second.
     let now = eventually("the file of the log has grown", || {
-        let now = metrics(&app);
+        let now = app.metrics();
         (value(&now, "petstore_log_bytes") >= 100.0).then_some(now)
     });
     assert!(value(&now, "petstore_log_sync_duration_seconds_count") >= 1.0, "{now}");
     assert!(value(&now, "petstore_disk_free_bytes") >= value(&now, "petstore_disk_reserved_bytes"), "{now}");
 }
 
-/// A Prometheus. Killed when dropped.
+/// A running Prometheus.
 struct Prometheus {
-    process: Child,
+    _process: Running,
     url: String,
 }
 
 impl Prometheus {
     fn start(directory: &Path) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let process = Command::new("prometheus")
             .arg(format!("--config.file={}", directory.join("prometheus.yml").display()))
             .arg(format!("--storage.tsdb.path={}", directory.join("data").display()))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
             .stdout(Stdio::null())
             .stderr(fs::File::create(directory.join("log")).unwrap())
-            .spawn()
-            .unwrap();
-        Self { process, url: format!("http://127.0.0.1:{port}") }
+            .spawn();
+        Self { _process: Running(process.unwrap()), url: format!("http://127.0.0.1:{port}") }
     }
 
     fn query(&self, expression: &str) -> Result<String, String> {
@@ -215,26 +202,20 @@ impl Prometheus {
     }
 }
 
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 #[test]
 fn a_real_prometheus_scrapes_a_reachable_listener_with_a_key_for_metrics() {
     let app = busy_app(&["--ops-listen", "0.0.0.0:0", "--ops-insecure-http"]);
     let key = app.issue_key(&["--name", "prometheus", "--scope", "metrics"]);
     let ops = format!("127.0.0.1:{}", app.admin().port()).parse().unwrap();
     let status = |key: &str| {
-        let call = Call::new(ops, "GET", "/metrics").header("Authorization", &format!("Bearer {key}"));
+        let call = Call::new(ops, "GET", "/metrics").key(key);
         call.send().status
     };
-    eventually("the key for metrics is active", || (status(&key) == 200).then_some(()));
+    wait_until("the key for metrics is active", || status(&key) == 200);
     assert_eq!(status(&app.key), 403, "another scope is not enough");
     Call::new(ops, "GET", "/metrics").send().error(401, "unauthorized");
+    assert_eq!(app.get_as(&key, "/v1/pets").status, 403, "it is for nothing else");
+    assert_eq!(Call::new(ops, "GET", "/readyz").send().status, 200, "probes need no key");
 
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("petstore-metrics-key"), format!("{key}\n")).unwrap();

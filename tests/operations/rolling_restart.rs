@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use harness::{App, Call, PostgresServer, eventually, free_port, program, succeed};
+use harness::{App, Call, PostgresServer, eventually, free_port, signal, succeed, wait_until};
 use tempfile::TempDir;
 
 use super::{
@@ -21,7 +21,7 @@ const CLIENTS: usize = 4;
 /// A node on its own port, with the keys of the first one.
 fn node(store: &str, port: u16, keys_of: Option<&App>) -> App {
     let flags = ["--listen-when-ready", "--drain", "30s"];
-    let mut app = App::stopped_on(program(), store, tempfile::tempdir().unwrap(), &flags);
+    let mut app = App::stopped(store, &flags);
     if let Some(first) = keys_of {
         fs::copy(first.keys_file(), app.keys_file()).unwrap();
         app.key.clone_from(&first.key);
@@ -41,38 +41,19 @@ fn nodes_behind_nginx_are_restarted_without_losing_a_request() {
     let second = node(&store, ports[1], Some(&first));
     let (key, nodes) = (first.key.clone(), std::sync::Mutex::new([first, second]));
 
-    let directory = tempfile::tempdir().unwrap();
-    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
-    let listed =
-        ports.map(|port| format!("server 127.0.0.1:{port} max_fails=3 fail_timeout=10s;\n")).concat();
-    fs::write(path("nodes.conf"), &listed).unwrap();
-    let (https, http) = (free_port(), free_port());
-    let include = format!("include {};", path("nodes.conf"));
-    let _nginx: Nginx = nginx_with(
-        directory.path(),
-        https,
-        http,
-        &[
-            ("server 127.0.0.1:8080 max_fails=3 fail_timeout=10s;", &include),
-            // The clients of this test speak plain HTTP.
-            (
-                "return 403;",
-                "location / { proxy_pass http://petstore; proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_next_upstream error timeout http_503; }",
-            ),
-        ],
-    );
+    let http = free_port();
+    // The clients of this test speak plain HTTP.
+    let plain = "location / { proxy_pass http://petstore; proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_next_upstream error timeout http_503; }";
+    let addresses = ports.map(|port| format!("127.0.0.1:{port}"));
+    let cluster = Cluster::of(addresses, " max_fails=3 fail_timeout=10s", http, &[("return 403;", plain)]);
     let address = ([127, 0, 0, 1], http).into();
-    let call = |method: &str| {
-        Call::new(address, method, "/v1/pets").header("Authorization", &format!("Bearer {key}"))
-    };
+    let call = |method: &str| Call::new(address, method, "/v1/pets").key(&key);
     eventually("nginx responds", || (call("GET").try_send()?.status == 200).then_some(()));
 
     // What restarts a node: it asks the test, which has started it.
-    let (restart, asked) = (path("restart"), path("asked"));
-    let script =
-        "#!/bin/sh\necho $1 >ASKED.new && mv ASKED.new ASKED\nwhile [ -e ASKED ]; do sleep 0.1; done\n";
-    fs::write(&restart, script.replace("ASKED", &asked)).unwrap();
-    succeed(Command::new("chmod").args(["+x", &restart]));
+    let asked = cluster.path("asked");
+    let script = "echo $1 >ASKED.new && mv ASKED.new ASKED\nwhile [ -e ASKED ]; do sleep 0.1; done";
+    let mut restart = cluster.restart(&script.replace("ASKED", &asked));
     let (done, created, read) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
         for client in 0..CLIENTS {
@@ -101,23 +82,14 @@ fn nodes_behind_nginx_are_restarted_without_losing_a_request() {
                 fs::remove_file(&asked).unwrap();
             }
         });
-        eventually("some requests are under way", || (created.load(Relaxed) > 20).then_some(()));
-        let output = succeed(
-            Command::new(file("rolling-restart"))
-                .args([&path("nodes.conf"), &restart])
-                .env("PATH", search_path())
-                .env(
-                    "NGINX_COMMAND",
-                    format!("nginx -c {0}/nginx.conf -e {0}/errors", directory.path().display()),
-                )
-                .env("NGINX_PID", path("pid")),
-        );
+        wait_until("some requests are under way", || created.load(Relaxed) > 20);
+        let output = succeed(restart.env_remove("TIMEOUT"));
         done.store(true, Relaxed);
         assert_eq!(output.matches("restarted").count(), 2, "{output}");
     });
     let (created, read) = (created.into_inner(), read.into_inner());
     println!("two nodes restarted: {created} creates and {read} reads, none lost");
-    assert_eq!(fs::read_to_string(path("nodes.conf")).unwrap(), listed);
+    assert_eq!(cluster.nodes(), cluster.listed);
     let nodes = nodes.into_inner().unwrap();
     // The last creates may have gone to the other node.
     let pets =
@@ -137,14 +109,15 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn of(nodes: [&App; 2]) -> Self {
+    /// nginx with these changes of its configuration, and with these parameters of every node.
+    fn of(nodes: [String; 2], parameters: &str, http: u16, changes: &[(&str, &str)]) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let listed = nodes.map(|app| format!("\tserver\t{};\n", app.address())).concat();
+        let listed = nodes.map(|node| format!("\tserver\t{node}{parameters};\n")).concat();
         let file = directory.path().join("nodes.conf");
         fs::write(&file, &listed).unwrap();
         let include = format!("include {};", file.display());
         let change = ("server 127.0.0.1:8080 max_fails=3 fail_timeout=10s;", include.as_str());
-        let nginx = nginx_with(directory.path(), free_port(), free_port(), &[change]);
+        let nginx = nginx_with(directory.path(), free_port(), http, &[&[change], changes].concat());
         let cluster = Self { directory, listed, _nginx: nginx };
         eventually("nginx runs", || {
             fs::read_to_string(cluster.path("pid")).ok().filter(|pid| !pid.is_empty())
@@ -187,7 +160,7 @@ impl Cluster {
 #[test]
 fn a_rolling_restart_that_does_not_finish_puts_its_node_back() {
     let (first, second) = (App::start(), App::start());
-    let cluster = Cluster::of([&first, &second]);
+    let cluster = Cluster::of([&first, &second].map(|app| app.address().to_string()), "", free_port(), &[]);
     cluster.assert_fails(&mut cluster.restart("exit 7"), "exited with status 7");
     cluster.assert_fails(&mut cluster.restart("exec sleep 60"), "did not finish within 5 s");
     let stop_first = format!("kill -s STOP {}", first.pid());
@@ -200,16 +173,15 @@ fn a_rolling_restart_that_does_not_finish_puts_its_node_back() {
 
     // Interrupted by a signal, then killed: the next run puts the node back.
     let hangs = cluster.path("hangs");
-    for signal in ["TERM", "KILL"] {
+    for name in ["TERM", "KILL"] {
         let script = format!("touch {hangs}; while [ -e {hangs} ]; do sleep 0.1; done");
         let mut interrupted = cluster.restart(&script).spawn().unwrap();
-        eventually("a node is being restarted", || fs::exists(&hangs).unwrap().then_some(()));
+        wait_until("a node is being restarted", || fs::exists(&hangs).unwrap());
         assert!(cluster.nodes().contains(" down;"), "{}", cluster.nodes());
-        let pid = interrupted.id().to_string();
-        assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+        signal(interrupted.id(), name);
         assert!(!interrupted.wait().unwrap().success(), "although the command still runs");
         fs::remove_file(&hangs).unwrap();
-        assert_eq!(cluster.nodes() == cluster.listed, signal == "TERM", "{}", cluster.nodes());
+        assert_eq!(cluster.nodes() == cluster.listed, name == "TERM", "{}", cluster.nodes());
     }
     let output = succeed(&mut cluster.restart("true"));
     assert!(output.contains("an earlier run was killed"), "{output}");
@@ -221,10 +193,10 @@ fn a_rolling_restart_checks_nodes_over_https() {
     let first = Secure::start(&[]).app;
     let path = |name: &str| first.directory().join(name).to_str().unwrap().to_owned();
     let flags = ["--tls-cert", &path("server.pem"), "--tls-key", &path("server.key")];
-    let mut second = App::stopped_on(program(), "memory:", tempfile::tempdir().unwrap(), &flags);
+    let mut second = App::stopped("memory:", &flags);
     second.begin();
     second.wait_until_listening().unwrap();
-    let cluster = Cluster::of([&first, &second]);
+    let cluster = Cluster::of([&first, &second].map(|app| app.address().to_string()), "", free_port(), &[]);
     cluster.assert_fails(&mut cluster.restart("true"), "is not ready");
     let output =
         succeed(cluster.restart("true").env("NODE_SCHEME", "https").env("PETSTORE_CA", path("ca.pem")));
@@ -238,7 +210,7 @@ fn a_node_that_listens_when_it_is_ready_rejects_connections_until_then() {
     let mut postgres = postgres;
     let database = postgres.create_database();
     let flags = ["--listen-when-ready", "--ops-listen", &format!("127.0.0.1:{admin}")];
-    let mut app = App::stopped_on(program(), &postgres.url(&database), tempfile::tempdir().unwrap(), &flags);
+    let mut app = App::stopped(&postgres.url(&database), &flags);
     app.use_port(port);
     postgres.kill();
     app.begin();

@@ -6,11 +6,11 @@ use std::{
     fs,
     os::unix::net::UnixDatagram,
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     time::Duration,
 };
 
-use harness::{App, eventually, petstore, program, root, succeed};
+use harness::{App, Running, eventually, petstore, program, root, succeed, wait_until};
 
 fn unit() -> PathBuf {
     root().join("docs/deploy/petstore.service")
@@ -23,18 +23,20 @@ struct Notifying {
 }
 
 impl Notifying {
-    fn start(watchdog: Duration) -> Self {
+    fn start(watchdog: Duration, more: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
         socket.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
         let store = format!("sled:{}", directory.path().join("log").display());
         let mut app = App::stopped_on(program(), &store, directory, &[]);
-        app.run_by(&[
+        let mut variables = vec![
             "env".to_owned(),
             format!("NOTIFY_SOCKET={}", path.display()),
             format!("WATCHDOG_USEC={}", watchdog.as_micros()),
-        ]);
+        ];
+        variables.extend(more.iter().map(|&variable| variable.to_owned()));
+        app.run_by(&variables);
         Self { app, socket }
     }
 
@@ -47,7 +49,7 @@ impl Notifying {
 
 #[test]
 fn systemd_hears_that_the_service_is_ready_alive_and_stopping() {
-    let mut service = Notifying::start(Duration::from_millis(200));
+    let mut service = Notifying::start(Duration::from_millis(200), &[]);
     service.app.begin();
     assert_eq!(service.next_message(), "READY=1");
     // A service that is ready responds to requests.
@@ -64,13 +66,7 @@ fn systemd_hears_that_the_service_is_ready_alive_and_stopping() {
 
 #[test]
 fn a_watchdog_that_is_meant_for_another_process_is_not_fed() {
-    let mut service = Notifying::start(Duration::from_millis(2));
-    service.app.run_by(&[
-        "env".to_owned(),
-        format!("NOTIFY_SOCKET={}", service.app.directory().join("notify").display()),
-        "WATCHDOG_USEC=2000".to_owned(),
-        "WATCHDOG_PID=1".to_owned(),
-    ]);
+    let mut service = Notifying::start(Duration::from_millis(2), &["WATCHDOG_PID=1"]);
     service.app.start_again();
     for _ in 0..20 {
         assert_eq!(service.app.get("/v1/pets").status, 200);
@@ -81,21 +77,22 @@ fn a_watchdog_that_is_meant_for_another_process_is_not_fed() {
 
 #[test]
 fn a_service_that_hangs_does_not_feed_the_watchdog() {
-    let mut service = Notifying::start(Duration::from_millis(100));
+    let mut service = Notifying::start(Duration::from_millis(100), &[]);
     service.app.start_again();
     while service.next_message() != "WATCHDOG=1" {}
     // From now on, a wait for events never ends: the runtime hangs, while its threads are as they were.
+    // It continues when the tracer is gone; before that, it could not even be killed.
     let hanging = Command::new("strace")
         .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=epoll_wait,epoll_pwait"])
         .args(["-e", "inject=epoll_wait,epoll_pwait:delay_enter=600s", "-p", &service.app.pid().to_string()])
         .stdin(Stdio::null())
         .spawn()
-        .map(Hanging)
+        .map(Running)
         .expect("strace runs: tests/run installs it");
     let url = format!("http://{}", service.app.address());
-    eventually("the service hangs", || {
+    wait_until("the service hangs", || {
         let output = petstore(["health", url.as_str(), "--probe", "live", "--timeout", "1s"]);
-        (output.code == Some(3)).then_some(())
+        output.code == Some(3)
     });
     service.socket.set_nonblocking(true).unwrap();
     while service.socket.recv(&mut [0; 64]).is_ok() {}
@@ -108,21 +105,10 @@ fn a_service_that_hangs_does_not_feed_the_watchdog() {
     assert_eq!(service.next_message(), "WATCHDOG=1", "fed again when it resumes");
 }
 
-/// What makes a service hang. The service continues when this is dropped; before that, it could not even be killed.
-struct Hanging(Child);
-
-impl Drop for Hanging {
-    fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
 #[test]
 fn a_missing_service_manager_does_not_stop_the_service() {
     for socket in ["/nowhere/notify", "@petstore-no-listener", ""] {
-        let directory = tempfile::tempdir().unwrap();
-        let mut app = App::stopped_on(program(), "memory:", directory, &[]);
+        let mut app = App::stopped("memory:", &[]);
         app.run_by(&["env".to_owned(), format!("NOTIFY_SOCKET={socket}")]);
         app.start_again();
         app.wait_for_log("NOTIFY_SOCKET");
@@ -183,8 +169,7 @@ fn a_service_on_its_own_disk_connects_to_no_host_and_makes_no_forbidden_system_c
 fn trace_of_a_service() -> String {
     let directory = tempfile::tempdir().unwrap();
     let (trace, store) = (directory.path().join("trace"), directory.path().join("log"));
-    let mut app =
-        App::stopped_on(program(), &format!("sled:{}", store.display()), tempfile::tempdir().unwrap(), &[]);
+    let mut app = App::stopped(&format!("sled:{}", store.display()), &[]);
     let strace = ["strace", "-D", "-f", "-qq", "-o", trace.to_str().unwrap()];
     app.run_by(&strace.map(str::to_owned));
     app.start_again();

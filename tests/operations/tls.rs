@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use harness::{App, Call, eventually, key_file, petstore, program};
+use harness::{App, Call, key_file, petstore, program, serve, wait_until};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
 /// A service that speaks TLS, with its certificate in its own directory.
@@ -23,16 +23,11 @@ pub(crate) struct Secure {
 
 impl Secure {
     pub(crate) fn start(flags: &[&str]) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        certify(directory.path(), Duration::from_hours(24 * 90));
-        let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
-        let (certificate, key) = (path("server.pem"), path("server.key"));
-        let flags = [&["--tls-cert", &certificate, "--tls-key", &key], flags].concat();
-        let mut app = App::stopped_on(program(), "memory:", directory, &flags);
+        let mut app = stopped(Duration::from_hours(24 * 90), flags);
         app.begin();
         app.wait_until_listening().unwrap();
         let secure = Self { app };
-        eventually("the service is ready", || (secure.status("/readyz", &[]) == "200\n").then_some(()));
+        wait_until("the service is ready", || secure.status("/readyz", &[]) == "200\n");
         secure
     }
 
@@ -54,6 +49,16 @@ impl Secure {
         let output = ["--output", "/dev/null", "--write-out", "%{http_code}\n"];
         String::from_utf8(self.curl(path, &[arguments, &output].concat()).stdout).unwrap()
     }
+}
+
+/// A service that has not been started yet, with a certificate that is valid for so long from now.
+fn stopped(valid: Duration, flags: &[&str]) -> App {
+    let directory = tempfile::tempdir().unwrap();
+    certify(directory.path(), valid);
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (certificate, key) = (path("server.pem"), path("server.key"));
+    let flags = [&["--tls-cert", &certificate, "--tls-key", &key], flags].concat();
+    App::stopped_on(program(), "memory:", directory, &flags)
 }
 
 /// Writes a new authority and a certificate that it signed, valid for so long from now.
@@ -99,8 +104,7 @@ fn clients_call_the_service_over_https_with_http_1_and_http_2() {
     assert!((89..=90).contains(&((expiry - now) / 86_400)), "{expiry}");
     let ca = secure.app.directory().join("ca.pem");
     let address = format!("https://{}", secure.app.admin());
-    let healthy = petstore(["health", &address, "--ca", ca.to_str().unwrap()]);
-    assert_eq!(healthy.code, Some(0), "{healthy:?}");
+    petstore(["health", &address, "--ca", ca.to_str().unwrap()]).exits_with(0);
     assert_eq!(petstore(["health", &address]).code, Some(3), "an unknown authority is not trusted");
     let (stdout, _) = secure.app.printed();
     assert!(stdout.contains("is starting on https://") && !stdout.contains("http://"), "{stdout}");
@@ -142,9 +146,7 @@ fn a_new_certificate_is_loaded_without_a_failed_request() {
             fs::copy(staging.path().join(file), directory.join(file)).unwrap();
         }
         secure.app.signal("HUP");
-        eventually("the new certificate is active", || {
-            secure.curl("/livez", &[]).status.success().then_some(())
-        });
+        wait_until("the new certificate is active", || secure.curl("/livez", &[]).status.success());
         exchanged.store(true, Relaxed);
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     });
@@ -168,7 +170,7 @@ fn the_log_is_read_over_https_from_a_service_that_is_trusted() {
     };
     let ca = directory.join("ca.pem");
     let trusted = ["--ca", ca.to_str().unwrap()];
-    eventually("the new key is active", || stat(&trusted).status.success().then_some(()));
+    wait_until("the new key is active", || stat(&trusted).status.success());
     let rejected = stat(&[]);
     assert_eq!(rejected.status.code(), Some(1), "{rejected:?}");
     let sentence = String::from_utf8(rejected.stderr).unwrap();
@@ -187,7 +189,7 @@ fn a_certificate_that_cannot_be_used_leaves_the_old_one_active() {
     assert_eq!(secure.status("/v1/pets", &[]), "200\n");
     // It expires soon, which is logged.
     certify(secure.app.directory(), Duration::from_hours(24 * 10));
-    eventually("the new one is used", || secure.curl("/livez", &[]).status.success().then_some(()));
+    wait_until("the new one is used", || secure.curl("/livez", &[]).status.success());
     secure.app.wait_for_log("TLS certificate expires soon expires=");
     assert_eq!(secure.app.printed().1.matches(complaint).count(), 1, "a lasting fault is logged once");
 }
@@ -203,23 +205,18 @@ fn a_certificate_that_is_not_valid_now_does_not_replace_a_valid_one() {
     {
         certify_for(directory, period);
         fs::write(directory.join("ca.pem"), &authority).unwrap();
-        eventually("the service warns", || {
-            (secure.app.printed().1.matches("it is valid only from").count() > number).then_some(())
+        wait_until("the service warns", || {
+            secure.app.printed().1.matches("it is valid only from").count() > number
         });
         assert_eq!(secure.status("/v1/pets", &[]), "200\n");
     }
     certify(directory, 30 * day);
-    eventually("the valid one is used", || secure.curl("/livez", &[]).status.success().then_some(()));
+    wait_until("the valid one is used", || secure.curl("/livez", &[]).status.success());
 }
 
 #[test]
 fn an_expired_certificate_is_reported() {
-    let directory = tempfile::tempdir().unwrap();
-    certify(directory.path(), Duration::ZERO);
-    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
-    let (certificate, key) = (path("server.pem"), path("server.key"));
-    let flags = ["--tls-cert", &certificate, "--tls-key", &key];
-    let mut app = App::stopped_on(program(), "memory:", directory, &flags);
+    let mut app = stopped(Duration::ZERO, &[]);
     app.begin();
     app.wait_for_log("TLS certificate expired expires=");
 }
@@ -240,28 +237,16 @@ fn a_pair_that_does_not_fit_is_rejected_in_one_sentence() {
         ("server.pem", "server.pem", "server.pem cannot be used"),
         ("nowhere.pem", "server.key", "No such file"),
     ] {
-        let rejected = petstore([
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--store",
-            "memory:",
-            "--keys",
-            &path("keys.toml"),
-            "--tls-cert",
-            &path(certificate),
-            "--tls-key",
-            &path(key),
-        ]);
-        assert_eq!(rejected.code, Some(1), "{rejected:?}");
+        let rejected =
+            serve("memory:", &["--tls-cert", &path(certificate), "--tls-key", &path(key)]).exits_with(1);
         let sentences: Vec<_> =
             rejected.stderr.lines().filter(|line| line.starts_with("petstore: ")).collect();
         assert!(sentences.len() == 1 && sentences[0].contains(reason), "{reason}: {}", rejected.stderr);
     }
     for half in ["--tls-cert", "--tls-key"] {
-        let rejected = petstore(["serve", "--keys", &path("keys.toml"), half, &path("server.pem")]);
-        assert_eq!(rejected.code, Some(2), "{rejected:?}");
-        assert!(rejected.stderr.contains("required"), "{}", rejected.stderr);
+        petstore(["serve", "--keys", &path("keys.toml"), half, &path("server.pem")])
+            .exits_with(2)
+            .says("required");
     }
 }
 
@@ -298,24 +283,6 @@ fn clients_that_make_no_tls_connection_are_evicted_at_the_limit() {
 }
 
 #[test]
-fn metrics_on_a_reachable_address_need_a_key_with_their_scope() {
-    let app = App::start_with(&["--ops-listen", "0.0.0.0:0", "--ops-insecure-http"]);
-    let metrics = |key: Option<&str>| {
-        let call = Call::new(app.admin(), "GET", "/metrics");
-        match key {
-            Some(key) => call.header("Authorization", &format!("Bearer {key}")).send(),
-            None => call.send(),
-        }
-    };
-    metrics(None).error(401, "unauthorized");
-    metrics(Some(&app.key)).error(403, "forbidden");
-    let scraper = app.issue_key(&["--name", "scraper", "--scope", "metrics"]);
-    eventually("the new key is active", || (metrics(Some(&scraper)).status == 200).then_some(()));
-    assert_eq!(app.get_as(&scraper, "/v1/pets").status, 403, "it is for nothing else");
-    assert_eq!(Call::new(app.admin(), "GET", "/readyz").send().status, 200, "probes need no key");
-}
-
-#[test]
 fn a_tail_tells_a_planned_stop_from_a_cut_connection() {
     for (planned, words) in [
         (
@@ -333,9 +300,9 @@ fn a_tail_tells_a_planned_stop_from_a_cut_connection() {
         let (admin, directory) = (format!("https://{}", secure.app.admin()), secure.app.directory());
         let (key_file, ca) = (key_file(directory, &key), directory.join("ca.pem"));
         let access = ["--key-file", key_file.to_str().unwrap(), "--ca", ca.to_str().unwrap()];
-        eventually("the key is active", || {
+        wait_until("the key is active", || {
             let stat = petstore(["log", "stat", "--store", &admin].iter().chain(&access));
-            (stat.code == Some(0)).then_some(())
+            stat.code == Some(0)
         });
         assert_eq!(add("Rex"), "201\n");
         let mut tail = Command::new(program())

@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 
-use harness::{App, Browser, Call, eventually};
+use harness::{App, Browser, Call, eventually, wait_until};
 use serde_json::json;
+
+use super::inventory::{check_files, stores};
 
 const ENTER: &str = "\u{e007}";
 const TAB: &str = "\u{e004}";
@@ -52,14 +54,14 @@ fn an_operator_sees_the_state_and_live_plots() {
     for fact in ["Engine", "Version", "Uptime", "Pets", "Position", "Lag"] {
         assert!(browser.text("#facts").contains(fact), "{fact}");
     }
-    eventually("the plots show requests of each operation", || {
+    wait_until("the plots show requests of each operation", || {
         work(&app);
         let shown = plot(&browser, "Requests by operation");
         let rate =
             |name: &str| shown.split('|').any(|item| item.starts_with(name) && !item.ends_with(">0/s"));
-        (rate("listPets") && rate("createPet") && rate("getPet")).then_some(())
+        rate("listPets") && rate("createPet") && rate("getPet")
     });
-    eventually("and latencies, commits and times of the log", || {
+    wait_until("and latencies, commits and times of the log", || {
         work(&app);
         let latency = plot(&browser, "Latency");
         let commits = plot(&browser, "Commits");
@@ -67,7 +69,7 @@ fn an_operator_sees_the_state_and_live_plots() {
         let known = |shown: &str, name: &str| {
             shown.split('|').any(|item| item.strip_prefix(name).is_some_and(|value| !value.starts_with('–')))
         };
-        (known(&latency, "p99") && known(&commits, "commits") && known(&append, "append p99")).then_some(())
+        known(&latency, "p99") && known(&commits, "commits") && known(&append, "append p99")
     });
     assert!(plot(&browser, "Rejected and failed requests").contains("createPet 4xx"));
     assert!(plot(&browser, "Requests with an invalid key").contains("unknown"));
@@ -97,12 +99,7 @@ fn where_metrics_need_a_key_the_page_asks_for_one() {
         browser.see_text("#key-error", words);
         assert_eq!(browser.run("return document.querySelector('#overview').hidden"), json!(true));
     }
-    let stored = || {
-        let stored = browser.run(
-            "return JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])",
-        );
-        stored.to_string().contains(&key)
-    };
+    let stored = || stores(&browser, &key);
     browser.fill("#key", &key);
     // With the keyboard alone.
     browser.press(ENTER);
@@ -143,7 +140,7 @@ fn the_page_fits_every_screen_and_passes_an_accessibility_check() {
     let (app, ops) = reachable();
     let key = app.issue_key(&["--name", "operator", "--scope", "metrics"]);
     let old = app.issue_key(&["--name", "a web shop with quite a long name <b>&amp; markup</b>"]);
-    eventually("the key is active", || (app.get_as(&old, "/v1/pets").status == 200).then_some(()));
+    wait_until("the key is active", || app.get_as(&old, "/v1/pets").status == 200);
     let browser = open(ops);
     for (part, signed_in) in [("sign-in", false), ("page", true)] {
         browser.see("#sign-in:not([hidden])");
@@ -188,24 +185,7 @@ fn the_page_is_small_and_contacts_no_other_host() {
     let ops = app.admin();
     let browser = open(ops);
     browser.see("#overview:not([hidden])");
-    let origin = format!("http://{ops}");
-    let mut files = browser.requested();
-    files.retain(|url| !url.ends_with("/metrics") && !url.starts_with("data:"));
-    files.dedup();
-    let mut weight = 0;
-    for url in &files {
-        let path = url.strip_prefix(&origin).unwrap_or_else(|| panic!("the page asks {url}"));
-        let file = Call::new(ops, "GET", path).header("Accept", "text/html").send();
-        assert_eq!(file.status, 200, "{url}");
-        weight += file.body.len();
-    }
-    assert!(files.len() >= 4, "{files:?}");
-    assert!(weight < 40_000, "{weight} bytes in {files:?}");
-    println!("{weight} bytes in {} files", files.len());
-    let page = Call::new(ops, "GET", "/").header("Accept", "text/html").send();
-    let policy = page.header("content-security-policy").unwrap();
-    assert!(policy.starts_with("default-src 'none';") && !policy.contains("unsafe"), "{policy}");
-    assert_eq!(page.header("x-frame-options"), Some("DENY"));
+    check_files(&browser, ops, "/metrics", 40_000);
     let directory = Call::new(ops, "GET", "/").send();
     assert_eq!((directory.status, directory.header("content-type")), (200, Some("application/json")));
     assert_eq!(directory.json()["metrics"], "/metrics");

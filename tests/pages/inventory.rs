@@ -1,7 +1,9 @@
 //! The page at `/` in a real browser: signing in, browsing, adding pets, and what happens when something goes
 //! wrong.
 
-use harness::{App, Browser, CutProxy, eventually};
+use std::net::SocketAddr;
+
+use harness::{App, Browser, Call, CutProxy, eventually, wait_until};
 use serde_json::json;
 
 const TAB: &str = "\u{e004}";
@@ -29,7 +31,7 @@ fn rows(browser: &Browser) -> Vec<String> {
 }
 
 fn wait_for_rows(browser: &Browser, expected: &[&str]) {
-    eventually(&format!("the table shows {expected:?}"), || (rows(browser) == expected).then_some(()));
+    wait_until(&format!("the table shows {expected:?}"), || rows(browser) == expected);
 }
 
 fn add(browser: &Browser, name: &str, category: &str, status: &str) {
@@ -96,9 +98,9 @@ fn an_idle_page_polls_cheaply() {
     let app = App::start_with(&["--ops-listen", "127.0.0.1:0"]);
     let browser = open(app.address());
     sign_in(&browser, &app.key);
-    eventually("the page is refreshed by 304", || {
-        let metrics = harness::Call::new(app.admin(), "GET", "/metrics").send();
-        metrics.text().contains(r#"operation="listPets",status="304""#).then_some(())
+    wait_until("the page is refreshed by 304", || {
+        let metrics = app.metrics();
+        metrics.contains(r#"operation="listPets",status="304""#)
     });
 }
 
@@ -113,11 +115,7 @@ fn error_messages_appear_next_to_their_fields() {
     let message =
         app.post(r#"{"name":" ","categoryId":"seven"}"#).json()["message"].as_str().unwrap().to_owned();
     assert_eq!(format!("{name}; {category}"), message, "the service's own words");
-    assert_eq!(
-        browser.run("return document.activeElement.id"),
-        json!("name"),
-        "the first fault has the focus"
-    );
+    assert_eq!(browser.run("return document.activeElement.id"), json!("name"), "the first fault");
     assert_eq!(browser.count("[aria-invalid=true]"), 2);
     add(&browser, "Rex", "7", "");
     wait_for_rows(&browser, &["1|Rex|7|"]);
@@ -133,7 +131,7 @@ async fn a_create_whose_response_is_lost_is_sent_again_and_adds_one_pet() {
     proxy.lose_the_response_to("Idempotency-Key:");
     add(&browser, "Rex", "7", "sold");
     wait_for_rows(&browser, &["1|Rex|7|sold"]);
-    eventually("the response was lost", || (proxy.lost_responses() == 1).then_some(()));
+    wait_until("the response was lost", || proxy.lost_responses() == 1);
     assert_eq!(
         app.get("/v1/pets").json(),
         json!([{ "id": 1, "name": "Rex", "categoryId": 7, "status": "sold" }])
@@ -162,14 +160,14 @@ fn a_read_only_key_sees_no_form_that_it_cannot_use() {
     let app = App::start();
     let reader = app.issue_key(&["--name", "reader", "--scope", "read"]);
     let browser = open(app.address());
-    eventually("the new key works", || (app.get_as(&reader, "/v1/pets").status == 200).then_some(()));
+    wait_until("the new key works", || app.get_as(&reader, "/v1/pets").status == 200);
     sign_in(&browser, &reader);
     assert_eq!(browser.run("return document.querySelector('#add').hidden"), json!(true));
     browser.click("#sign-out");
     sign_in(&browser, &app.key);
     assert_eq!(browser.run("return document.querySelector('#add').hidden"), json!(false));
     let allowed = |key: &str| {
-        let call = app.anonymous("OPTIONS", "/v1/pets").header("Authorization", &format!("Bearer {key}"));
+        let call = app.anonymous("OPTIONS", "/v1/pets").key(key);
         call.send().header("allow").unwrap().to_owned()
     };
     assert_eq!([allowed(&reader), allowed(&app.key)], ["GET, HEAD, OPTIONS", "GET, HEAD, POST, OPTIONS"]);
@@ -182,12 +180,7 @@ fn the_key_is_stored_only_where_the_person_allows_it() {
     browser.fill("#key", "wrong");
     browser.click("#key-form button");
     browser.see_text("#key-error", "API key");
-    let stored = || {
-        let stored = browser.run(
-            "return JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])",
-        );
-        stored.to_string().contains(&app.key)
-    };
+    let stored = || stores(&browser, &app.key);
     sign_in(&browser, &app.key);
     assert!(!stored(), "the key is in the page's memory alone");
     browser.open(&format!("http://{}/", app.address()));
@@ -209,10 +202,7 @@ fn a_revoked_key_leads_back_to_the_sign_in() {
     let app = App::start();
     let browser = open(app.address());
     sign_in(&browser, &app.key);
-    let file = app.keys_file().display().to_string();
-    let listed = harness::petstore(["keys", "list", "--keys", &file]).stdout;
-    let id = listed.lines().nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
-    assert_eq!(harness::petstore(["keys", "revoke", &id, "--keys", &file]).code, Some(0), "{listed}");
+    app.revoke(&app.key);
     browser.see("#sign-in:not([hidden])");
     browser.see_text("#key-error", "API key");
     assert!(rows(&browser).is_empty(), "nothing stays on the screen");
@@ -242,7 +232,7 @@ fn names_are_shown_as_text_and_large_numbers_stay_exact() {
 }
 
 fn add_waits(browser: &Browser, pets: usize) {
-    eventually(&format!("there are {pets} pets"), || (rows(browser).len() == pets).then_some(()));
+    wait_until(&format!("there are {pets} pets"), || rows(browser).len() == pets);
 }
 
 #[test]
@@ -292,24 +282,34 @@ fn the_page_is_small_and_contacts_no_other_host() {
     let app = App::start();
     let browser = open(app.address());
     sign_in(&browser, &app.key);
-    let origin = format!("http://{}/", app.address());
-    let mut weight = 0;
+    check_files(&browser, app.address(), "/v1/", 60_000);
+}
+
+/// Checks that a page loads few bytes, all from its own host, and that no other page can embed it. Calls of the service,
+/// which contain `calls`, do not count.
+pub(super) fn check_files(browser: &Browser, address: SocketAddr, calls: &str, most: usize) {
     let mut files = browser.requested();
-    files.retain(|url| !url.contains("/v1/") && !url.starts_with("data:"));
+    files.retain(|url| !url.contains(calls) && !url.starts_with("data:"));
     files.dedup();
+    let (origin, mut weight) = (format!("http://{address}"), 0);
+    let get = |path: &str| Call::new(address, "GET", path).header("Accept", "text/html").send();
     for url in &files {
-        let path =
-            url.strip_prefix(origin.trim_end_matches('/')).unwrap_or_else(|| panic!("the page asks {url}"));
-        let file = app.anonymous("GET", path).header("Accept", "text/html").send();
+        let file = get(url.strip_prefix(&origin).unwrap_or_else(|| panic!("the page asks {url}")));
         assert_eq!(file.status, 200, "{url}");
         weight += file.body.len();
     }
-    assert!(files.len() >= 4, "{files:?}");
-    assert!(weight < 60_000, "{weight} bytes in {files:?}");
-    let page = app.anonymous("GET", "/").header("Accept", "text/html").send();
+    assert!(files.len() >= 4 && weight < most, "{weight} bytes in {files:?}");
+    let page = get("/");
     let policy = page.header("content-security-policy").unwrap();
     assert!(policy.starts_with("default-src 'none';") && !policy.contains("unsafe"), "{policy}");
     assert_eq!(page.header("x-frame-options"), Some("DENY"));
+}
+
+/// Whether the browser stores this key.
+pub(super) fn stores(browser: &Browser, key: &str) -> bool {
+    let stored =
+        "return JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])";
+    browser.run(stored).to_string().contains(key)
 }
 
 #[test]

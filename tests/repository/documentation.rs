@@ -157,11 +157,7 @@ fn every_guarantee_names_files_with_tests() {
             assert!(!paths.is_empty(), "{row}");
             for path in paths.iter().filter(|path| path.extension().is_some()) {
                 let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{row}: {error}"));
-                assert!(
-                    text.contains("test]") || text.contains("mod "),
-                    "{} has no tests: {row}",
-                    path.display()
-                );
+                assert!(text.contains("test]") || text.contains("mod "), "{row}");
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use std::{fs, process::Command};
 
-use harness::{files_below, root};
+use harness::{files_below, root, succeed};
 
 use super::{documentation, planted_bugs};
 use crate::storage::engines;
@@ -52,6 +52,13 @@ fn every_accepted_mutant_is_in_a_file_that_exists() {
         let (file, _) = line.split_once(": ").unwrap_or_else(|| panic!("tests/mutants.txt: {line}"));
         assert!(root().join(file).is_file(), "tests/mutants.txt: {file} does not exist");
     }
+}
+
+#[test]
+fn every_file_that_is_mutated_exists() {
+    let files = format!("ls {}", words("tests/mutants", "files=(", "\n)").join(" "));
+    let listed = succeed(Command::new("bash").args(["-c", &files]).current_dir(root()));
+    assert!(listed.lines().count() > 20, "{listed}");
 }
 
 /// The names of all tests in this binary.

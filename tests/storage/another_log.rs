@@ -1,18 +1,28 @@
 //! A log on a server that was emptied, dropped or replaced: it is rejected until an operator accepts it.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
 
-use harness::{App, NatsCluster, NatsSync, PostgresServer, eventually, ids, petstore, program};
+use harness::{
+    App, NatsCluster, NatsSync, PostgresServer, REX, eventually, ids, petstore, program, wait_until,
+};
 use serde_json::Value;
 
-const REX: &str = r#"{"name": "Rex", "categoryId": 1}"#;
+/// The record of the log in this directory, if there is one.
+fn record_in(directory: &Path) -> Option<PathBuf> {
+    let files = fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
+    let records: Vec<_> =
+        files.filter(|path| path.extension().is_some_and(|ending| ending == "json")).collect();
+    assert!(records.len() < 2, "{records:?}");
+    records.into_iter().next()
+}
 
 /// Waits until the service has recorded its log, and checks that only its owner can read the record.
 fn noted(app: &App) {
-    let note = eventually("the log is remembered", || {
-        let files = fs::read_dir(app.directory()).unwrap().map(|file| file.unwrap().path());
-        files.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "json"))
-    });
+    let note = eventually("the log is remembered", || record_in(app.directory()));
     assert_eq!(fs::metadata(&note).unwrap().permissions().mode() & 0o777, 0o600);
     let note = fs::read_to_string(note).unwrap();
     assert!(note.contains("first_commit") && !note.contains("hunter2"), "{note}");
@@ -20,8 +30,7 @@ fn noted(app: &App) {
 
 /// The service does not start, in one sentence that says what to do and holds these words.
 fn is_rejected(app: &mut App, words: &str) {
-    let rejected = app.try_start_again().expect_err("another log is rejected");
-    assert_eq!(rejected.code, Some(1), "{rejected:?}");
+    let rejected = app.try_start_again().expect_err("another log is rejected").exits_with(1);
     for words in [words, "--accept-new-log"] {
         assert!(rejected.stderr.contains(words), "{words}: {}", rejected.stderr);
     }
@@ -43,10 +52,10 @@ fn is_accepted(app: &mut App, pets: usize) {
 
 /// The node serves all that it has applied, writes nothing, and names both positions.
 fn rejects_its_log(node: &App, position: i64, head: i64) {
-    eventually("the node says why it is not ready", || {
-        let ready = node.anonymous("GET", "/readyz").send();
+    wait_until("the node says why it is not ready", || {
+        let ready = node.probe("/readyz");
         let reason = "the log lacks commits that this node has applied";
-        (ready.status == 503 && ready.json()["reason"] == reason).then_some(())
+        ready.status == 503 && ready.json()["reason"] == reason
     });
     let report = node.get("/readyz/reads");
     assert_eq!(
@@ -59,11 +68,7 @@ fn rejects_its_log(node: &App, position: i64, head: i64) {
 
 /// The position in the only record in this directory.
 fn recorded_position(directory: &Path) -> i64 {
-    let files = fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
-    let records: Vec<_> =
-        files.filter(|path| path.extension().is_some_and(|ending| ending == "json")).collect();
-    let [record] = &*records else { panic!("{records:?}") };
-    let text = fs::read_to_string(record).unwrap();
+    let text = fs::read_to_string(record_in(directory).unwrap()).unwrap();
     let content: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
     content["position"].as_i64().unwrap()
 }
@@ -111,7 +116,7 @@ fn running_nodes_reject_a_database_that_was_emptied_or_restored_from_an_older_du
     for _ in 0..3 {
         assert_eq!(nodes[0].post(REX).status, 201);
     }
-    eventually("both show all", || (nodes[1].all_pets().len() == 3).then_some(()));
+    wait_until("both show all", || nodes[1].all_pets().len() == 3);
     server.sql("postgres", "CREATE TABLE backup AS SELECT * FROM petstore_commits");
     for left in [0, 2] {
         server.sql("postgres", &format!("DELETE FROM petstore_commits WHERE position > {left}"));
@@ -138,8 +143,7 @@ fn a_node_that_runs_rejects_an_emptied_stream_until_it_is_restored() {
     for _ in 0..3 {
         assert_eq!(app.post(REX).status, 201);
     }
-    let export = petstore(["log", "export", "--store", &store]);
-    assert_eq!(export.code, Some(0), "{export:?}");
+    let export = petstore(["log", "export", "--store", &store]).exits_with(0);
     let backup = app.directory().join("backup.jsonl");
     fs::write(&backup, export.stdout).unwrap();
 
@@ -151,8 +155,7 @@ fn a_node_that_runs_rejects_an_emptied_stream_until_it_is_restored() {
     drop(other);
 
     delete();
-    let imported = petstore(["log", "import", backup.to_str().unwrap(), "--store", &store]);
-    assert_eq!(imported.code, Some(0), "{imported:?}");
+    petstore(["log", "import", backup.to_str().unwrap(), "--store", &store]).exits_with(0);
     app.wait_until_ready();
     assert_eq!(app.post(REX).json()["id"], 4);
 }
@@ -174,9 +177,7 @@ fn a_database_crash_that_loses_acknowledged_commits_is_reported() {
         server.sql("postgres", "CHECKPOINT");
         let acknowledged = create(&app);
         // The record follows every few seconds; a start rejects what it names.
-        eventually("the commit is recorded", || {
-            (recorded_position(app.directory()) == acknowledged).then_some(())
-        });
+        wait_until("the commit is recorded", || recorded_position(app.directory()) == acknowledged);
         server.kill();
         server.start_again();
         let stored: i64 = server.sql("postgres", "SELECT count(*) FROM petstore_commits").parse().unwrap();
@@ -204,9 +205,7 @@ fn a_node_that_rejects_its_log_rejects_it_after_a_restart_too() {
     // Before the record is updated again, which happens every few seconds.
     server.sql("postgres", "DELETE FROM petstore_commits WHERE position > 1");
     rejects_its_log(&app, 3, 1);
-    eventually("the newest applied commit is recorded", || {
-        (recorded_position(app.directory()) == 3).then_some(())
-    });
+    wait_until("the newest applied commit is recorded", || recorded_position(app.directory()) == 3);
     app.kill();
     is_rejected(&mut app, "the log ends at position 1, but this node has applied commits up to position 3");
 }
@@ -216,10 +215,10 @@ fn nodes_that_share_a_state_directory_never_move_the_record_back() {
     let server = PostgresServer::start();
     let state = tempfile::tempdir().unwrap();
     let flags = ["--state", state.path().to_str().unwrap()];
-    let start = || App::start_on(program(), &server.url("postgres"), tempfile::tempdir().unwrap(), &flags);
+    let start = || App::on_with(&server.url("postgres"), &flags);
     let (mut ahead, mut behind) = (start(), start());
     assert_eq!(ahead.post(REX).status, 201);
-    eventually("both show the pet", || (behind.all_pets().len() == 1).then_some(()));
+    wait_until("both show the pet", || behind.all_pets().len() == 1);
     behind.signal("STOP");
     for _ in 0..4 {
         assert_eq!(ahead.post(REX).status, 201);
@@ -265,15 +264,11 @@ fn an_embedded_log_that_is_gone_is_not_created_again() {
 
 #[test]
 fn a_damaged_record_is_rejected_and_none_is_kept_if_the_operator_says_so() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = format!("sled:{}", directory.path().join("log").display());
-    let mut app = App::start_on(program(), &store, directory, &[]);
+    let mut app = App::on_engine("sled", &[]);
     assert_eq!(app.post(REX).status, 201);
     noted(&app);
     app.terminate();
-    let files = fs::read_dir(app.directory()).unwrap().map(|file| file.unwrap().path());
-    let note =
-        files.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "json")).unwrap();
+    let note = record_in(app.directory()).unwrap();
     let text = fs::read_to_string(&note).unwrap();
     fs::write(&note, text.replacen("\"position\":1", "\"position\":0", 1)).unwrap();
     is_rejected(&mut app, "its checksum does not match");

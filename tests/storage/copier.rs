@@ -1,10 +1,6 @@
 //! How a copy handles failures of either side, one at a time, on a simulated clock.
 
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, time::Duration};
 
 use adapters::event_log::memory::MemoryLog;
 use application::{
@@ -16,6 +12,7 @@ use application::{
     transfer::{self, Broken, CopyError, CopyStep, Tally, Until},
 };
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::time::{self, Instant};
 
 /// The outcome of a call.
@@ -31,6 +28,8 @@ enum Failure {
     RequestLost,
     /// The append conflicts, although nothing is stored at its position.
     ConflictsWithNothing,
+    /// Another process appends first.
+    Overtaken,
     /// The log shows nothing.
     ShowsNothing,
 }
@@ -52,7 +51,7 @@ impl Failing {
 }
 
 fn next(failures: &Mutex<VecDeque<Failure>>) -> Option<Failure> {
-    failures.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    failures.lock().pop_front()
 }
 
 #[async_trait]
@@ -93,6 +92,10 @@ impl EventLog for Failing {
             }
             Some(Failure::RequestLost) => Err(lost()),
             Some(Failure::ConflictsWithNothing) => Err(AppendError::Conflict),
+            Some(Failure::Overtaken) => {
+                contract::fill(&self.log, expected, 1).await;
+                self.log.append(expected, record).await
+            }
             Some(Failure::None | Failure::ShowsNothing) | None => self.log.append(expected, record).await,
         }
     }
@@ -222,40 +225,9 @@ async fn an_append_whose_outcome_stays_unclear_ends_the_copy() {
     assert!(matches!(ended, Err(Broken { error: CopyError::TargetInUse(Position(1)), .. })), "{ended:?}");
 }
 
-/// A target to which another process appends before the first append of the copy.
-struct InUse(MemoryLog);
-
-#[async_trait]
-impl LogSource for InUse {
-    async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
-        self.0.read(after, bound).await
-    }
-
-    async fn head(&self) -> Result<Position, LogError> {
-        self.0.head().await
-    }
-
-    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
-        self.0.wait_for(position, timeout).await
-    }
-
-    fn durability(&self) -> Durability {
-        self.0.durability()
-    }
-}
-
-#[async_trait]
-impl EventLog for InUse {
-    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        contract::fill(&self.0, expected, 1).await;
-        self.0.append(expected, record).await
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_target_that_another_process_writes_to_is_reported() {
-    let to = InUse(MemoryLog::default());
-    let ended = transfer::copy(&history(2).await, &to, Until::Head, |_| {}).await.unwrap_err();
-    assert!(matches!(ended.error, CopyError::TargetInUse(Position(1))), "{ended}");
+    let (ended, to) = copied_with([Failure::Overtaken]).await;
+    assert!(matches!(ended, Err(Broken { error: CopyError::TargetInUse(Position(1)), .. })), "{ended:?}");
     assert_eq!(to.head().await, Ok(Position(1)), "nothing is written over it");
 }

@@ -8,7 +8,7 @@ use std::{
     env,
     fs::{self, File},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     sync::{
         Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -19,7 +19,8 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use harness::{
-    App, Call, Finished, PostgresServer, eventually, exported, free_port, key_file, petstore, program,
+    App, Call, Finished, PostgresServer, REX, Running, eventually, exported, free_port, key_file, petstore,
+    program, signal, wait_until,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -29,9 +30,9 @@ const CLIENTS: usize = 16;
 /// How many pets are added between two backups at least.
 const PETS_BETWEEN: usize = 200;
 
-/// A copy under way. Killed when dropped.
+/// A copy under way.
 struct Copying {
-    child: Child,
+    child: Running,
     directory: TempDir,
 }
 
@@ -48,9 +49,8 @@ impl Copying {
             .stdin(Stdio::null())
             .stdout(output("stdout"))
             .stderr(output("stderr"))
-            .spawn()
-            .unwrap();
-        Self { child, directory }
+            .spawn();
+        Self { child: Running(child.unwrap()), directory }
     }
 
     fn read(&self, name: &str) -> String {
@@ -63,32 +63,18 @@ impl Copying {
     }
 
     fn wait_until_printed(&self, words: &str) {
-        eventually(words, || self.read("stdout").contains(words).then_some(()));
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        wait_until(words, || self.read("stdout").contains(words));
     }
 
     /// Sends what Ctrl-C sends.
     fn interrupt(mut self) -> Finished {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
+        signal(self.child.0.id(), "INT");
         self.ended()
     }
 
     fn ended(&mut self) -> Finished {
-        let status = eventually("the copy ends", || self.child.try_wait().unwrap());
+        let status = eventually("the copy ends", || self.child.0.try_wait().unwrap());
         Finished { code: status.code(), stdout: self.read("stdout"), stderr: self.read("stderr") }
-    }
-}
-
-impl Drop for Copying {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -118,7 +104,7 @@ fn a_copy_survives_restarts_of_its_source_and_its_own_end() {
     let (mut app, key, port) = source();
     let (_directory, target) = target();
     add(&app, 3);
-    let mut copying = Copying::start(port, &key, &target);
+    let copying = Copying::start(port, &key, &target);
     copying.wait_for(3);
     add(&app, 2);
     copying.wait_for(5);
@@ -127,7 +113,7 @@ fn a_copy_survives_restarts_of_its_source_and_its_own_end() {
     add(&app, 2);
     copying.wait_for(7);
     assert!(copying.read("stdout").contains("\nresumed "), "{}", copying.read("stdout"));
-    copying.kill();
+    drop(copying);
     add(&app, 2);
     app.kill();
     let copying = Copying::start(port, &key, &target);
@@ -139,8 +125,7 @@ fn a_copy_survives_restarts_of_its_source_and_its_own_end() {
     add(&app, 1);
     assert!(app.terminate().success());
     copying.wait_until_printed("ended after position 10: the service has stopped");
-    let ended = copying.interrupt();
-    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let ended = copying.interrupt().exits_with(0);
     for words in
         ["the copy ends at position 10", "behind      unknown: http:", "run the same command to resume"]
     {
@@ -156,16 +141,15 @@ fn an_interrupted_copy_reports_its_position() {
     add(&app, 2);
     let copying = Copying::start(port, &key, &target);
     copying.wait_for(2);
-    let ended = copying.interrupt();
-    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let ended = copying.interrupt().exits_with(0);
     for words in
         ["the copy ends at position 2", "behind      0 commits\n", " ms (measured ", "to serve the copy"]
     {
         assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
     }
-    let embedded = petstore(["log", "copy", "--follow", "--from", app.store(), "--to", "memory:"]);
-    assert_eq!(embedded.code, Some(1));
-    assert!(embedded.stderr.contains("use the --ops-listen address"), "{}", embedded.stderr);
+    petstore(["log", "copy", "--follow", "--from", app.store(), "--to", "memory:"])
+        .exits_with(1)
+        .says("use the --ops-listen address");
 }
 
 #[test]
@@ -199,16 +183,9 @@ fn a_copy_rejects_another_history() {
     let first = app.store().to_owned();
     app.use_store(&format!("sled:{}", app.directory().join("another").display()));
     app.start_again();
-    let rejected = copying.ended();
-    assert_eq!(rejected.code, Some(1), "{rejected:?}");
-    assert!(
-        rejected.stderr.contains("different history") && rejected.stderr.contains("position 2"),
-        "{rejected:?}"
-    );
+    copying.ended().exits_with(1).says("different history").says("position 2");
     add(&app, 3);
-    let rejected = Copying::start(port, &key, &target).ended();
-    assert_eq!(rejected.code, Some(1), "{rejected:?}");
-    assert!(rejected.stderr.contains("different history at position 2"), "{rejected:?}");
+    Copying::start(port, &key, &target).ended().exits_with(1).says("different history at position 2");
     assert_eq!(exported(&target), exported(&first), "the copy is unchanged");
 }
 
@@ -227,7 +204,7 @@ impl Acknowledged {
     /// Adds pets until `stop` is set or the service is gone.
     fn add_pets(&self, post: &Call) {
         while !self.stop.load(Relaxed) {
-            let Some(response) = post.clone().json(r#"{"name":"Rex","categoryId":7}"#).try_send() else {
+            let Some(response) = post.clone().json(REX).try_send() else {
                 return;
             };
             assert_eq!(response.status, 201, "{}", response.text());
@@ -280,8 +257,8 @@ fn every_backup_under_load_is_whole_and_holds_what_was_acknowledged_before_it_be
             scope.spawn(|| pets.add_pets(&post));
         }
         for number in 0..backups {
-            eventually("there is more to back up", || {
-                (pets.so_far().len() >= before.last().map_or(0, Vec::len) + PETS_BETWEEN).then_some(())
+            wait_until("there is more to back up", || {
+                pets.so_far().len() >= before.last().map_or(0, Vec::len) + PETS_BETWEEN
             });
             before.push(pets.so_far());
             let begun = Instant::now();
@@ -298,8 +275,7 @@ fn every_backup_under_load_is_whole_and_holds_what_was_acknowledged_before_it_be
     assert!(app.terminate().success());
     let stored = exported(app.store());
     for (number, before) in (0..).zip(before) {
-        let restored = petstore(["log", "import", file(number).to_str().unwrap(), "--store", "memory:"]);
-        assert_eq!(restored.code, Some(0), "backup {number} is whole: {}", restored.stderr);
+        petstore(["log", "import", file(number).to_str().unwrap(), "--store", "memory:"]).exits_with(0);
         let text = fs::read_to_string(file(number)).unwrap();
         let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
         assert!(lines.pop().unwrap().starts_with("{\"manifest\""));
@@ -328,12 +304,11 @@ fn a_copy_of_a_killed_service_lacks_no_more_than_its_lag_and_is_served_at_once()
         thread::sleep(Duration::from_secs(seconds));
         app.kill();
     });
-    let ended = copying.interrupt();
-    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let ended = copying.interrupt().exits_with(0);
     let reports: Vec<_> = ended.stdout.lines().filter(|line| line.starts_with("behind")).collect();
     println!("{}", reports[reports.len().saturating_sub(5)..].join("\n"));
     // The copy replaces the service, with the same keys.
-    let mut successor = App::stopped_on(program(), &target, tempfile::tempdir().unwrap(), &[]);
+    let mut successor = App::stopped(&target, &[]);
     fs::copy(app.keys_file(), successor.keys_file()).unwrap();
     successor.key.clone_from(&app.key);
     let begun = Instant::now();
@@ -362,8 +337,5 @@ fn a_copy_of_a_killed_service_lacks_no_more_than_its_lag_and_is_served_at_once()
         stored.len() - copied.len(),
     );
     let beyond: HashSet<_> = ids_in(&stored[copied.len()..]).into_iter().collect();
-    assert!(
-        acknowledged.iter().all(|id| shown.contains(id) || beyond.contains(id)),
-        "what is missing was committed after the end of the copy"
-    );
+    assert!(acknowledged.iter().all(|id| shown.contains(id) || beyond.contains(id)), "nothing else");
 }

@@ -13,7 +13,7 @@ use std::{
 use adapters::event_log::sled::SledLog;
 use application::contract;
 use harness::{
-    App, Call, Finished, Response, added, digest, eventually, exported, history, key_file, petstore, program,
+    App, Call, Finished, Response, added, digest, exported, history, key_file, petstore, program, wait_until,
 };
 use serde_json::Value;
 
@@ -43,7 +43,7 @@ fn on_service(address: SocketAddr, key: &str, command: &[&str]) -> Finished {
 
 fn log(address: SocketAddr, key: &str, method: &str, query: &str) -> Response {
     let call = Call::new(address, method, &format!("/log{query}"));
-    call.header("Authorization", &format!("Bearer {key}")).send()
+    call.key(key).send()
 }
 
 fn head(address: SocketAddr, key: &str) -> Response {
@@ -140,7 +140,7 @@ fn only_a_key_with_the_scope_log_may_read_the_log() {
     let message = log(admin, &app.key, "GET", "?after=x").error(403, "forbidden");
     assert!(message.contains("log"), "{message}");
     let metrics = app.issue_key(&["--name", "scraper", "--scope", "metrics"]);
-    eventually("the new key is active", || (log(admin, &metrics, "GET", "").status != 401).then_some(()));
+    wait_until("the new key is active", || log(admin, &metrics, "GET", "").status != 401);
     log(admin, &metrics, "GET", "").error(403, "forbidden");
     app.get_as(&key, "/log").error(404, "not_found");
     app.get_as(&key, "/v1/pets").error(403, "forbidden");
@@ -177,8 +177,8 @@ fn a_follower_gets_new_commits_and_heartbeats_and_ends_with_the_service() {
     add(&app, &["Tom"]);
     assert_eq!(position(&follower.line().unwrap()), 2, "as it becomes durable, without a heartbeat before");
     assert_eq!(follower.line().unwrap(), "", "a heartbeat");
-    let readers = Call::new(app.admin(), "GET", "/metrics").send();
-    assert!(readers.text().contains("\npetstore_log_readers 1\n"), "{}", readers.text());
+    let readers = app.metrics();
+    assert!(readers.contains("\npetstore_log_readers 1\n"), "{readers}");
     app.signal("TERM");
     // A draining service still serves, and its last commits reach the follower.
     add(&app, &["Ada"]);
@@ -194,10 +194,7 @@ fn a_follower_whose_key_is_revoked_gets_nothing_more() {
     let mut follower = Reading::begin(app.admin(), &key, "?follow=true");
     assert_eq!(follower.status(), 200);
     assert_eq!(position(&follower.line().unwrap()), 1);
-    let file = app.keys_file();
-    let listed = petstore(["keys", "list", "--keys", file.to_str().unwrap()]).stdout;
-    let id = listed.lines().find(|line| line.contains("backup")).unwrap().split_whitespace().next().unwrap();
-    assert_eq!(petstore(["keys", "revoke", id, "--keys", file.to_str().unwrap()]).code, Some(0));
+    app.revoke(&key);
     assert_eq!(follower.record(), None, "the end");
     app.wait_for_log("reason=\"invalid_key\"");
 }
@@ -213,9 +210,7 @@ fn readers_above_the_limit_get_503() {
     rejected.error(503, "busy");
     assert!(rejected.header("retry-after").is_some());
     drop(readers);
-    eventually("a reader is accepted again", || {
-        (log(app.admin(), &key, "GET", "").status == 200).then_some(())
-    });
+    wait_until("a reader is accepted again", || log(app.admin(), &key, "GET", "").status == 200);
 }
 
 /// Commits of half a megabyte each: more than sockets hold.
@@ -239,9 +234,9 @@ fn a_reader_that_does_not_read_is_closed_and_can_resume() {
     let mut slow = Reading::begin(app.admin(), &key, "?follow=true");
     assert_eq!(slow.status(), 200);
     app.wait_for_log("reason=\"slow_or_disconnected_client\"");
-    let metrics = Call::new(app.admin(), "GET", "/metrics").send();
+    let metrics = app.metrics();
     let only_this_scrape = "\npetstore_http_in_flight_bytes 2048\n";
-    assert!(metrics.text().contains(only_this_scrape), "its memory is given back");
+    assert!(metrics.contains(only_this_scrape), "its memory is given back");
     let mut received = Vec::new();
     // It ends with a reset, or in the middle of a record.
     let _ = slow.0.read_to_end(&mut received);
@@ -258,13 +253,9 @@ fn a_running_service_is_exported_verified_searched_and_copied() {
     let (mut app, key) = start(&[]);
     add(&app, &["Rex", "Tom"]);
     let admin = app.admin();
-    let export = on_service(admin, &key, &["export"]);
-    assert_eq!(export.code, Some(0), "{export:?}");
-    let verified = on_service(admin, &key, &["verify"]);
-    assert_eq!(verified.code, Some(0), "{verified:?}");
-    let stat = on_service(admin, &key, &["stat"]);
-    assert_eq!(stat.code, Some(0), "{stat:?}");
-    assert!(stat.stdout.contains("engine of the service = sled"), "{}", stat.stdout);
+    let export = on_service(admin, &key, &["export"]).exits_with(0);
+    let verified = on_service(admin, &key, &["verify"]).exits_with(0);
+    on_service(admin, &key, &["stat"]).exits_with(0).prints("engine of the service = sled");
     let found = on_service(admin, &key, &["find", "--pet", "2"]);
     assert!(found.code == Some(0) && found.stdout.contains("added pet 2: \"Tom\""), "{found:?}");
     let head = verified.value("head hash").to_owned();
@@ -283,8 +274,7 @@ fn a_running_service_is_exported_verified_searched_and_copied() {
     let (from, to) = (format!("http://{admin}"), format!("sqlite:{}", file("copy")));
     let copy = ["log", "copy", "--from", &from, "--to", &to, "--key-file", key_file.to_str().unwrap()];
     for _ in 0..2 {
-        let copied = petstore(copy);
-        assert_eq!(copied.code, Some(0), "{copied:?}");
+        petstore(copy).exits_with(0);
     }
     fs::set_permissions(&key_file, fs::Permissions::from_mode(0o644)).unwrap();
     let open = petstore(copy);
@@ -317,12 +307,8 @@ fn a_log_that_cannot_be_read_is_reported_in_one_sentence() {
         (([0, 0, 0, 0], port).into(), &key, "use https, or add ?tls=off"),
         (([127, 0, 0, 1], 1).into(), &key, "cannot connect"),
     ] {
-        let rejected = on_service(address, key, &["export"]);
-        assert_eq!(rejected.code, Some(1), "{rejected:?}");
-        assert!(
-            rejected.stderr.contains(words) && rejected.stderr.lines().count() == 1,
-            "{words}: {rejected:?}"
-        );
+        let rejected = on_service(address, key, &["export"]).exits_with(1);
+        assert!(rejected.stderr.contains(words) && rejected.stderr.lines().count() == 1, "{rejected:?}");
         assert!(rejected.stdout.is_empty(), "{rejected:?}");
     }
     let waived = Command::new(program())
@@ -339,9 +325,7 @@ fn a_log_that_cannot_be_read_is_reported_in_one_sentence() {
         &["log", "import", "--store", &url],
         &["log", "salvage", "--from", &url, "--to", "memory:"],
     ] {
-        let rejected = petstore(command);
-        assert_eq!(rejected.code, Some(1), "{rejected:?}");
-        assert!(rejected.stderr.contains("is a running service, not a store"), "{rejected:?}");
+        petstore(command).exits_with(1).says("is a running service, not a store");
     }
 }
 
@@ -384,13 +368,7 @@ fn a_response_that_is_not_whole_is_no_backup() {
         (format!("{second}{first}{manifest}"), "position 1"),
         (format!("{}{second}{manifest}", first.replace("Rex", "Max")), "its checksum does not match"),
     ] {
-        let rejected = export(body);
-        assert_eq!(rejected.code, Some(1), "{rejected:?}");
-        assert!(rejected.stderr.contains(words), "{words}: {}", rejected.stderr);
-        assert!(
-            !rejected.stdout.contains("manifest"),
-            "an incomplete export has no manifest: {}",
-            rejected.stdout
-        );
+        let rejected = export(body).exits_with(1).says(words);
+        assert!(!rejected.stdout.contains("manifest"), "no manifest");
     }
 }

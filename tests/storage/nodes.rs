@@ -8,7 +8,9 @@ use std::{
     thread,
 };
 
-use harness::{App, NatsCluster, NatsSync, PostgresServer, eventually, ids, petstore, program};
+use harness::{
+    App, NatsCluster, NatsSync, PostgresServer, REX, eventually, ids, petstore, program, serve, wait_until,
+};
 use serde_json::json;
 
 /// Runs `check` with nodes on PostgreSQL, then with nodes on a JetStream cluster of three.
@@ -27,7 +29,7 @@ fn on_shared_engines(nodes: usize, check: impl Fn(&[App])) {
 fn a_client_that_sends_the_position_sees_the_write_of_another_node_at_once() {
     on_shared_engines(2, |nodes| {
         for _ in 0..10 {
-            let created = nodes[0].post(r#"{"name":"Rex","categoryId":7}"#);
+            let created = nodes[0].post(REX);
             assert_eq!(created.status, 201, "{}", created.text());
             let position = created.header("log-position").unwrap();
             let path = created.header("location").unwrap();
@@ -53,7 +55,7 @@ fn four_nodes_that_write_at_once_lose_nothing_and_never_assign_the_same_id() {
                 for _ in 0..4 {
                     scope.spawn(|| {
                         for _ in 0..10 {
-                            let response = node.post(r#"{"name":"Rex","categoryId":7}"#);
+                            let response = node.post(REX);
                             assert_eq!(response.status, 201, "{}", response.text());
                             let (position, _) =
                                 response.header("log-position").unwrap().split_once('-').unwrap();
@@ -73,11 +75,7 @@ fn four_nodes_that_write_at_once_lose_nothing_and_never_assign_the_same_id() {
         let last = acknowledged.iter().map(|(_, position)| *position).max().unwrap().to_string();
         for node in nodes {
             assert_eq!(node.call("GET", "/v1/pets").header("Log-Position", &last).send().status, 200);
-            assert_eq!(
-                ids(&node.all_pets()),
-                given.iter().copied().collect::<Vec<_>>(),
-                "every node shows every pet"
-            );
+            assert_eq!(ids(&node.all_pets()), given.iter().copied().collect::<Vec<_>>(), "every pet");
         }
     });
 }
@@ -89,10 +87,8 @@ fn a_request_key_works_across_nodes() {
         let keys = std::fs::read(nodes[0].keys_file()).unwrap();
         std::fs::write(nodes[1].keys_file(), keys).unwrap();
         let send = |node: &App| {
-            let call = node
-                .anonymous("POST", "/v1/pets")
-                .header("Authorization", &format!("Bearer {}", nodes[0].key));
-            call.header("Idempotency-Key", "order-1").json(r#"{"name":"Rex","categoryId":7}"#).send()
+            let call = node.anonymous("POST", "/v1/pets").key(&nodes[0].key);
+            call.header("Idempotency-Key", "order-1").json(REX).send()
         };
         let first = send(&nodes[0]);
         let again = eventually("the changed key file is active", || {
@@ -119,13 +115,11 @@ fn a_node_that_loses_its_engine_reports_it_keeps_serving_reads_and_recovers() {
     rejected.error(503, "unavailable");
     assert!(rejected.header("retry-after").is_some());
     let wait_for = |status: u16| {
-        eventually(&format!("/readyz says {status}"), || {
-            (app.anonymous("GET", "/readyz").send().status == status).then_some(())
-        });
+        wait_until(&format!("/readyz says {status}"), || app.probe("/readyz").status == status);
     };
     wait_for(503);
     assert_eq!(app.get("/v1/pets/1").status, 200, "reads continue from memory");
-    assert_eq!(app.anonymous("GET", "/livez").send().status, 200);
+    assert_eq!(app.probe("/livez").status, 200);
     server.start_again();
     wait_for(200);
     assert_eq!(app.post(r#"{"name":"Bella","categoryId":7}"#).status, 201, "without a restart");
@@ -136,20 +130,15 @@ fn an_engine_that_acknowledges_too_early_is_reported_and_can_be_rejected() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let cluster = runtime.block_on(NatsCluster::start(1, NatsSync::Default));
     let app = App::on(&cluster.url("PETS"));
-    let ready = app.anonymous("GET", "/readyz").send().json();
+    let ready = app.probe("/readyz").json();
     assert_eq!(
         (&ready["engine"], &ready["durability"]["level"]),
         (&json!("nats"), &json!("buffered")),
         "{ready}"
     );
-    let directory = tempfile::tempdir().unwrap();
-    let keys = directory.path().join("keys.toml");
-    let url = cluster.url("PETS");
-    let arguments =
-        ["serve", "--listen", "127.0.0.1:0", "--store", &url, "--require-durability", "synced", "--keys"];
-    let rejected = petstore(arguments.into_iter().chain([keys.to_str().unwrap()]));
-    assert_eq!(rejected.code, Some(1), "{rejected:?}");
-    assert!(rejected.stderr.contains("--require-durability"), "{}", rejected.stderr);
+    serve(&cluster.url("PETS"), &["--require-durability", "synced"])
+        .exits_with(1)
+        .says("--require-durability");
 }
 
 #[test]
@@ -160,8 +149,7 @@ fn inspecting_a_missing_log_does_not_create_it() {
     let cluster = runtime.block_on(NatsCluster::start(1, NatsSync::Always));
     for url in [postgres.url(&database), cluster.url("NOWHERE")] {
         for _ in 0..2 {
-            let output = petstore(["log", "verify", "--store", &url]);
-            assert_eq!(output.code, Some(1), "{output:?}");
+            let output = petstore(["log", "verify", "--store", &url]).exits_with(1);
             assert_eq!(output.stderr.trim().lines().count(), 1, "one sentence: {}", output.stderr);
         }
     }
@@ -172,11 +160,11 @@ fn a_node_that_starts_before_its_engine_waits_for_it() {
     let mut server = PostgresServer::start();
     let url = server.url("postgres");
     server.kill();
-    let mut app = App::stopped_on(program(), &url, tempfile::tempdir().unwrap(), &[]);
+    let mut app = App::stopped(&url, &[]);
     app.begin();
     app.wait_until_listening().expect("the service responds before its engine does");
-    assert_eq!(app.anonymous("GET", "/livez").send().status, 200);
-    let ready = app.anonymous("GET", "/readyz").send();
+    assert_eq!(app.probe("/livez").status, 200);
+    let ready = app.probe("/readyz");
     assert_eq!((ready.status, ready.json()["status"].as_str()), (503, Some("starting")), "{}", ready.text());
     app.get("/v1/pets").error(503, "unavailable");
     server.start_again();
@@ -209,9 +197,5 @@ fn tail_shows_the_last_commits_and_then_the_new_ones() {
     let store = format!("sqlite:{}", embedded.path().join("log.db").display());
     assert_eq!(petstore(["log", "copy", "--from", app.store(), "--to", &store]).code, Some(0));
     let shown = petstore(["log", "tail", "--after", "11", "--store", &store]);
-    assert_eq!(
-        (shown.code, shown.stdout.lines().count()),
-        (Some(0), 2),
-        "it ends after the last one: {shown:?}"
-    );
+    assert_eq!((shown.code, shown.stdout.lines().count()), (Some(0), 2), "{shown:?}");
 }

@@ -90,11 +90,7 @@ async fn nothing_is_stored_on_top_of_another_history() {
 
     let rejected = log.append(stored, &contract::record(2)).await;
 
-    assert_eq!(
-        rejected,
-        Err(AppendError::Conflict),
-        "as if another node had been faster: reading on tells more"
-    );
+    assert_eq!(rejected, Err(AppendError::Conflict), "reading on tells more");
     assert_eq!(log.head().await, Ok(Position(1)));
 }
 

@@ -2,12 +2,11 @@
 
 use std::{fs, path::Path};
 
-use adapters::event_log::{sled::SledLog, sqlite::SqliteLog};
 use application::{
     contract,
-    ports::{EventLog, Position, ReadBound, Version},
+    ports::{Position, ReadBound, Version},
 };
-use harness::{App, in_format, petstore};
+use harness::{App, in_format, open_embedded, petstore, serve};
 use serde_json::{Value, json};
 
 fn add(app: &App) -> i64 {
@@ -36,11 +35,7 @@ fn a_kill_right_after_a_response_loses_nothing() {
         assert_eq!(add(&app), round, "ids continue");
         app.crash();
         let pets = app.get("/v1/pets?limit=100").json();
-        assert_eq!(
-            pets.as_array().unwrap().len(),
-            usize::try_from(round).unwrap(),
-            "every acknowledged pet is there"
-        );
+        assert_eq!(pets.as_array().unwrap().len(), usize::try_from(round).unwrap(), "all are there");
     }
 }
 
@@ -48,17 +43,8 @@ fn a_kill_right_after_a_response_loses_nothing() {
 fn a_second_process_on_the_same_store_exits_with_one_sentence() {
     let app = App::start();
     add(&app);
-    let keys = app.keys_file();
-    for command in [
-        vec!["serve", "--listen", "127.0.0.1:0", "--store", app.store(), "--keys", keys.to_str().unwrap()],
-        vec!["log", "verify", "--store", app.store()],
-        vec!["log", "stat", "--store", app.store()],
-    ] {
-        let second = petstore(&command);
-        assert_eq!(second.code, Some(1), "{command:?}: {second:?}");
-        assert_eq!(second.sentences(), 1, "one sentence: {}", second.stderr);
-        assert!(second.stderr.contains("use"), "{}", second.stderr);
-    }
+    let second = serve(app.store(), &[]).exits_with(1).says("is in use by another process");
+    assert_eq!(second.sentences(), 1, "{second:?}");
     assert_eq!(add(&app), 2, "the first process is not disturbed");
 }
 
@@ -67,18 +53,8 @@ fn an_unusable_store_is_rejected_with_one_sentence() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, "not a directory").unwrap();
-    let keys = directory.path().join("keys.toml");
     for store in [format!("sled:{}", file.display()), "sled:/proc/petstore".to_owned()] {
-        let rejected = petstore([
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--store",
-            &store,
-            "--keys",
-            keys.to_str().unwrap(),
-        ]);
-        assert_eq!(rejected.code, Some(1), "{rejected:?}");
+        let rejected = serve(&store, &[]).exits_with(1);
         assert_eq!(rejected.sentences(), 1, "one sentence: {}", rejected.stderr);
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), "not a directory", "nothing was touched");
@@ -91,8 +67,7 @@ fn the_log_can_be_inspected_when_no_service_runs() {
         add(&app);
     }
     assert_eq!(app.terminate().code(), Some(0));
-    let export = petstore(["log", "export", "--store", app.store()]);
-    assert_eq!(export.code, Some(0), "{}", export.stderr);
+    let export = petstore(["log", "export", "--store", app.store()]).exits_with(0);
     let lines: Vec<Value> = export.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 4, "three commits and a manifest");
     assert_eq!(lines[2]["position"], 3);
@@ -102,9 +77,7 @@ fn the_log_can_be_inspected_when_no_service_runs() {
     );
     let digest = lines[3]["manifest"]["sha256"].as_str().unwrap();
     for command in ["verify", "stat"] {
-        let output = petstore(["log", command, "--store", app.store()]);
-        assert_eq!(output.code, Some(0), "{}", output.stderr);
-        assert!(output.stdout.contains(digest), "{command}: {}", output.stdout);
+        petstore(["log", command, "--store", app.store()]).exits_with(0).prints(digest);
     }
     let nowhere = format!("{}-nowhere", app.store());
     assert_eq!(petstore(["log", "verify", "--store", &nowhere]).code, Some(1), "looking makes no store");
@@ -116,13 +89,7 @@ async fn a_log_with_another_record_format_is_rejected_and_left_unchanged() {
     for (format, engine) in [(1, "sled"), (3, "sled"), (1, "sqlite"), (3, "sqlite")] {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pets");
-        let open = || -> Box<dyn EventLog> {
-            match engine {
-                "sled" => Box::new(SledLog::open(&path).unwrap()),
-                _ => Box::new(SqliteLog::open(&path).unwrap()),
-            }
-        };
-        let log = open();
+        let log = open_embedded(engine, &path);
         let head = contract::fill(&*log, Version::START, 1).await;
         log.append(head, &in_format(format, &contract::record(2))).await.unwrap();
         let records = log.read(Position::START, ReadBound::BATCH).await.unwrap();
@@ -144,7 +111,7 @@ async fn a_log_with_another_record_format_is_rejected_and_left_unchanged() {
             // sled rewrites its file whenever it is opened; what it stores must not change.
             assert!(database(&path) == bytes, "{command:?} left the file unchanged");
             assert_eq!(
-                open().read(Position::START, ReadBound::BATCH).await,
+                open_embedded(engine, &path).read(Position::START, ReadBound::BATCH).await,
                 Ok(records.clone()),
                 "{command:?}"
             );

@@ -3,14 +3,14 @@
 
 use std::{fs, path::Path, sync::Arc};
 
-use adapters::event_log::{memory::MemoryLog, sled::SledLog, sqlite::SqliteLog};
+use adapters::event_log::memory::MemoryLog;
 use application::{
     contract,
-    ports::{EventLog, Position, Version},
+    ports::{Position, Version},
     transfer,
 };
 use async_nats::{HeaderMap, jetstream::stream::Config};
-use harness::{App, NatsCluster, NatsSync, PostgresServer, petstore};
+use harness::{App, NatsCluster, NatsSync, PostgresServer, exported, open_embedded, petstore};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::task::{self, LocalSet};
@@ -51,10 +51,7 @@ fn damage(file: &Path, positions: &[u64]) {
 
 /// The commits of a store.
 fn commits(store: &str) -> Vec<Value> {
-    let exported = petstore(["log", "export", "--store", store]);
-    assert_eq!(exported.code, Some(0), "{}", exported.stderr);
-    let lines = exported.stdout.lines().filter(|line| !line.starts_with(r#"{"manifest""#));
-    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+    exported(store).iter().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// Salvages the store, which held the `original` commits, into the new log `target` and serves it.
@@ -62,8 +59,7 @@ fn check(store: &str, (kind, lost): (&str, &[u64]), original: &[Value], target: 
     let case = format!("{store}, gap at the {kind}");
     let kept: Vec<_> = (1..=PETS).filter(|position| !lost.contains(position)).collect();
     let salvage = || petstore(["log", "salvage", "--accept-gaps", "--from", store, "--to", target]);
-    let salvaged = salvage();
-    assert_eq!(salvaged.code, Some(0), "{case}: {}", salvaged.stderr);
+    let salvaged = salvage().exits_with(0);
     let gap = salvaged.stdout.lines().find(|line| line.starts_with("unreadable")).unwrap_or_default();
     let range = match lost {
         [only] => only.to_string(),
@@ -71,12 +67,9 @@ fn check(store: &str, (kind, lost): (&str, &[u64]), original: &[Value], target: 
         [] => unreachable!("every case loses a commit"),
     };
     assert!(gap.ends_with(&format!(" {range}")), "{case}: {}", salvaged.stdout);
-    let again = salvage();
-    assert_eq!(again.code, Some(1), "{case}");
-    assert!(again.stderr.contains("the target is not empty"), "{case}: {}", again.stderr);
+    salvage().exits_with(1).says("the target is not empty");
 
-    let verified = petstore(["log", "verify", "--store", target]);
-    assert_eq!(verified.code, Some(0), "{case}: {}", verified.stderr);
+    petstore(["log", "verify", "--store", target]).exits_with(0);
     let content = |commit: &Value| (commit["time"].clone(), commit["events"].clone());
     let held = original.iter().filter(|commit| kept.contains(&commit["position"].as_u64().unwrap()));
     assert_eq!(
@@ -104,8 +97,7 @@ fn an_interrupted_run_leaves_a_target_that_is_rejected() {
     let (from, to) = (store("log"), store("target"));
     for arguments in [&["--accept-gaps"][..], &[]] {
         let command = [&["log", "salvage", "--from", &from, "--to", &to], arguments].concat();
-        let rejected = petstore(command);
-        assert_eq!(rejected.code, Some(1), "{rejected:?}");
+        let rejected = petstore(command).exits_with(1);
         assert_eq!(rejected.stderr.lines().count(), 1, "one sentence: {}", rejected.stderr);
     }
 }
@@ -121,10 +113,7 @@ async fn no_command_accepts_the_target_of_an_interrupted_run() {
         let mut app = App::on(&store);
         assert!(app.terminate().success());
 
-        let target: Arc<dyn EventLog> = match engine {
-            "sled" => Arc::new(SledLog::open(&path).unwrap()),
-            _ => Arc::new(SqliteLog::open(&path).unwrap()),
-        };
+        let target = open_embedded(engine, &path);
         let (from, to) = (source.clone(), target.clone());
         let run = async move {
             let progress = |position| assert!(position < Position(PETS), "the run is interrupted");
@@ -135,14 +124,12 @@ async fn no_command_accepts_the_target_of_an_interrupted_run() {
         assert_eq!(target.head().await, Ok(Position(PETS - 2)), "{engine}");
         drop(target);
 
-        let rejected = app.try_start_again().expect_err("an unfinished salvage is not served");
-        assert_eq!(rejected.code, Some(1), "{engine}: {rejected:?}");
+        let rejected = app.try_start_again().expect_err("an unfinished salvage is not served").exits_with(1);
         let sentence = rejected.stderr.lines().last().unwrap_or_default();
         assert!(sentence.contains("the log is an unfinished salvage"), "{engine}: {}", rejected.stderr);
         for command in ["verify", "export"] {
-            let rejected = petstore(["log", command, "--store", &store]);
-            assert_eq!(rejected.code, Some(1), "{engine} {command}: {rejected:?}");
-            assert!(rejected.stderr.contains("is an unfinished salvage"), "{engine}: {}", rejected.stderr);
+            let rejected =
+                petstore(["log", command, "--store", &store]).exits_with(1).says("is an unfinished salvage");
             assert!(!rejected.stdout.contains("verified"), "{engine}: {}", rejected.stdout);
         }
     }
@@ -167,8 +154,7 @@ fn only_the_damaged_commit_is_called_unreadable() {
         let store = format!("{engine}:{}", directory.path().join("log").display());
         assert!(fill(&store).terminate().success());
         damage(&directory.path().join(records), &[3]);
-        let verified = petstore(["log", "verify", "--store", &store]);
-        assert_eq!(verified.code, Some(1), "{engine}: {verified:?}");
+        let verified = petstore(["log", "verify", "--store", &store]).exits_with(1);
         assert_eq!(verified.value("unreadable"), "3", "{engine}");
         assert!(verified.value("left out").starts_with("4 to 6: intact"), "{engine}: {}", verified.stdout);
     }
@@ -206,7 +192,7 @@ async fn a_stream_with_a_gap() {
     let directory = TempDir::new().unwrap();
     let whole = format!("sled:{}", directory.path().join("log").display());
     assert!(fill(&whole).terminate().success());
-    let exported = petstore(["log", "export", "--store", &whole]).stdout;
+    let records = exported(&whole);
     let cluster = NatsCluster::start(1, NatsSync::Always).await;
     let jetstream = cluster.jetstream().await;
     for gap in GAPS {
@@ -220,14 +206,12 @@ async fn a_stream_with_a_gap() {
             ..Config::default()
         };
         let stream = jetstream.create_stream(config).await.unwrap();
-        let records = exported.lines().filter(|line| !line.starts_with(r#"{"manifest""#));
-        for record in records {
+        for record in &records {
             // As petstore publishes them.
             let commit: Value = serde_json::from_str(record).unwrap();
             let mut headers = HeaderMap::new();
             headers.insert("Petstore-Commit-Id", commit["id"].as_str().unwrap());
-            let published =
-                jetstream.publish_with_headers(subject.clone(), headers, record.to_owned().into());
+            let published = jetstream.publish_with_headers(subject.clone(), headers, record.clone().into());
             published.await.unwrap().await.unwrap();
         }
         for position in gap.1 {

@@ -1,24 +1,15 @@
 //! Moving histories: a copy has the same bytes, resumes where it stopped, and never mixes two histories.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::Arc;
 
 use adapters::event_log::{memory::MemoryLog, sled::SledLog};
 use application::{
     codec, contract,
-    ports::{
-        AppendError, Durability, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record,
-        StoredRecord, Version,
-    },
+    ports::{EventLog, Fault, LogError, LogSource as _, Position, ReadBound, Record, StoredRecord, Version},
     transfer::{self, Broken, CopyError, CopyStep, ExportError, Tally, Until},
 };
-use async_trait::async_trait;
 use chrono::DateTime;
+use harness::{FaultyLog, LogFault};
 
 async fn history(commits: u64) -> MemoryLog {
     let log = MemoryLog::default();
@@ -65,49 +56,14 @@ async fn a_copy_has_the_same_bytes_on_every_engine() {
     );
 }
 
-/// A log that is replaced by another one while it is read.
-struct Replaced {
-    before: MemoryLog,
-    after: MemoryLog,
-    reads: AtomicUsize,
-}
-
-#[async_trait]
-impl LogSource for Replaced {
-    async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
-        let bound = ReadBound { records: bound.records.min(2), ..bound };
-        let log = if self.reads.fetch_add(1, Ordering::SeqCst) == 0 { &self.before } else { &self.after };
-        log.read(after, bound).await
-    }
-
-    async fn head(&self) -> Result<Position, LogError> {
-        self.after.head().await
-    }
-
-    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
-        self.after.wait_for(position, timeout).await
-    }
-
-    fn durability(&self) -> Durability {
-        self.after.durability()
-    }
-}
-
-#[async_trait]
-impl EventLog for Replaced {
-    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        self.after.append(expected, record).await
-    }
-}
-
 #[tokio::test]
 async fn two_histories_are_never_mixed_when_the_source_is_replaced_during_a_copy() {
-    let (before, after) = (history(3).await, history(5).await);
-    let from = Replaced { before, after, reads: AtomicUsize::new(0) };
+    let from = FaultyLog::with(LogFault::ReplacedBetweenReads);
+    contract::fill(&*from, Version::START, 3).await;
     let to = MemoryLog::default();
-    let broken = transfer::copy(&from, &to, Until::Head, |_| {}).await.unwrap_err();
+    let broken = transfer::copy(&*from, &to, Until::Head, |_| {}).await.unwrap_err();
     assert!(matches!(&broken.error, CopyError::Source(error) if error.fault == Fault::Diverged), "{broken}");
-    assert_eq!((broken.intact.position(), to.head().await), (Position(2), Ok(Position(2))));
+    assert_eq!((broken.intact.position(), to.head().await), (Position(1), Ok(Position(1))));
 }
 
 #[tokio::test]

@@ -155,28 +155,4 @@ mod tests {
         }
         assert_eq!(Scopes::new([]), None);
     }
-
-    #[test]
-    fn a_rejected_key_is_named_if_it_was_ever_issued() {
-        let id = KeyId("3f9a1c04b7de".into());
-        let [unknown, expired, revoked] = [
-            RejectedKey::Unknown,
-            RejectedKey::Expired(id.clone(), "shop".into()),
-            RejectedKey::Revoked(id.clone(), "shop".into()),
-        ];
-        assert_eq!((unknown.reason(), unknown.key()), ("unknown", None));
-        assert_eq!((expired.reason(), expired.key()), ("expired", Some((&id, "shop"))));
-        assert_eq!((revoked.reason(), revoked.key()), ("revoked", Some((&id, "shop"))));
-    }
-
-    #[test]
-    fn the_id_of_a_key_is_written_as_it_is() {
-        assert_eq!(KeyId("3f9a1c04b7de".into()).to_string(), "3f9a1c04b7de");
-    }
-
-    #[test]
-    fn a_set_is_written_with_commas() {
-        assert_eq!(Scopes::READ_WRITE.to_string(), "read,write");
-        assert_eq!(Scopes::from(Scope::Write).to_string(), "write");
-    }
 }

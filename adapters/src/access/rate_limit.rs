@@ -68,21 +68,8 @@ mod tests {
 
     #[test]
     fn everything_else_is_rejected() {
-        for text in [
-            "",
-            "10",
-            "/s",
-            "10/",
-            "0/s",
-            "1000001/s",
-            "10/d",
-            "10/S",
-            "+1/s",
-            "-1/s",
-            "1.5/s",
-            "1/s/s",
-            " 1/s",
-        ] {
+        let wrong = "10 /s 10/ 0/s 1000001/s 10/d 10/S +1/s -1/s 1.5/s 1/s/s";
+        for text in wrong.split(' ').chain(["", " 1/s"]) {
             let rule = text.parse::<RateLimit>().unwrap_err();
             assert!(rule.contains(&format!("from 1 to {} and", RateLimit::REQUESTS_MAX)), "{text:?}: {rule}");
         }

@@ -79,11 +79,10 @@ fn file(asset: Asset) -> MethodRouter<Arc<Service>> {
 /// The page for clients that ask for HTML, otherwise the directory.
 fn page_or_directory(page: Asset, directory: &'static str) -> MethodRouter<Arc<Service>> {
     let vary = || [(VARY, HeaderValue::from_static("Accept"))];
-    let page = page.with_headers(vary());
-    let directory = Asset::new(JSON, directory).with_headers(vary());
-    let assets = Arc::new((page, directory));
+    let assets = [page, Asset::new(JSON, directory)].map(|asset| asset.with_headers(vary()));
+    let [page, directory] = assets.map(Arc::new);
     get_only(async move |headers: HeaderMap| {
-        let asset = if prefers_html(&headers) { &assets.0 } else { &assets.1 };
+        let asset = if prefers_html(&headers) { &page } else { &directory };
         asset.respond(&headers)
     })
 }

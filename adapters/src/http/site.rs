@@ -86,16 +86,8 @@ mod tests {
         {
             assert_eq!(text.parse(), Ok(ContactUrl(text.to_owned())));
         }
-        for text in [
-            "",
-            "pets@example.com",
-            "https://",
-            "mailto:",
-            "mailto:@",
-            "tel:1",
-            "https://a b",
-            "javascript:1",
-        ] {
+        let wrong = "pets@example.com https:// mailto: mailto:@ tel:1 javascript:1";
+        for text in wrong.split(' ').chain(["", "https://a b"]) {
             assert!(text.parse::<ContactUrl>().is_err(), "{text}");
         }
     }
@@ -111,19 +103,11 @@ mod tests {
             let url: ServerUrl = text.parse().unwrap();
             assert_eq!((&*url.0, url.origin()), (text.trim_end_matches('/'), origin));
         }
-        for text in [
-            "",
-            "/v1",
-            "pets.example.com/v1",
-            "ftp://pets.example.com/v1",
-            "https://pets.example.com",
-            "https://pets.example.com/v1x",
-            "https://pets.example.com/v1?a=b",
-            "https://pets.example.com/v1#a",
-            "https://a:b@pets.example.com/v1",
-            "https://pets.example.com/;script-src/v1",
-            "https:///v1",
-        ] {
+        let schemes =
+            "/v1 pets.example.com/v1 ftp://pets.example.com/v1 https:///v1 https://a:b@pets.example.com/v1";
+        let paths = ["", "/v1x", "/v1?a=b", "/v1#a", "/;script-src/v1"]
+            .map(|path| format!("https://pets.example.com{path}"));
+        for text in schemes.split(' ').chain(paths.iter().map(String::as_str)).chain([""]) {
             assert!(text.parse::<ServerUrl>().is_err(), "{text}");
         }
     }

@@ -275,19 +275,8 @@ mod tests {
             assert_eq!(lifetime(text), Ok(TimeDelta::seconds(seconds)), "{text:?}");
             assert_eq!(overlap(text), lifetime(text));
         }
-        for text in [
-            "",
-            "d",
-            "90",
-            "-1d",
-            "+1d",
-            "1dd",
-            "3651d",
-            "522w",
-            "9223372036854775807w",
-            "99999999999999999999s",
-            "٣d",
-        ] {
+        let wrong = "d 90 -1d +1d 1dd 3651d 522w 9223372036854775807w 99999999999999999999s ٣d";
+        for text in wrong.split(' ').chain([""]) {
             lifetime(text).unwrap_err();
             overlap(text).unwrap_err();
         }

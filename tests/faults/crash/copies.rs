@@ -8,17 +8,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use adapters::event_log::{sled::SledLog, sqlite::SqliteLog};
-use application::{
-    contract,
-    ports::{EventLog, Version},
+use application::{Version, contract};
+use harness::{
+    App, Chance, NatsCluster, NatsSync, PostgresServer, digest, free_port, key_file, open_embedded, petstore,
+    program,
 };
-use harness::{App, NatsCluster, NatsSync, PostgresServer, digest, free_port, key_file, petstore, program};
 use tempfile::TempDir;
 
 use super::{
     engine::Engine,
-    scenario::{Dice, Rounds, Scenario, Tally},
+    scenario::{Rounds, Scenario, Tally},
 };
 
 /// So many commits that a copy takes many times as long as the start of a process.
@@ -33,7 +32,13 @@ struct Copy<'a> {
 
 impl Copy<'_> {
     /// Lets `kill` interrupt the copy at random moments within `limit`. A copy that is not interrupted must succeed.
-    fn run(&self, tally: &mut Tally, dice: &mut Dice, mut limit: Duration, mut kill: impl FnMut(&mut Child)) {
+    fn run(
+        &self,
+        tally: &mut Tally,
+        dice: &mut Chance,
+        mut limit: Duration,
+        mut kill: impl FnMut(&mut Child),
+    ) {
         loop {
             let mut copy = Command::new(program())
                 .args(["log", "copy", "--from", self.from, "--to", self.to])
@@ -63,11 +68,8 @@ impl Copy<'_> {
 fn history(engine: Engine, directory: &Path) -> String {
     std::fs::create_dir(directory).unwrap();
     let url = engine.url(directory);
-    let path = url.split_once(':').unwrap().1;
-    let log: Box<dyn EventLog> = match engine {
-        Engine::Sled => Box::new(SledLog::open(path).unwrap()),
-        Engine::Sqlite => Box::new(SqliteLog::open(path).unwrap()),
-    };
+    let (scheme, path) = url.split_once(':').unwrap();
+    let log = open_embedded(scheme, Path::new(path));
     tokio::runtime::Runtime::new().unwrap().block_on(contract::fill(&*log, Version::START, COMMITS));
     url
 }
@@ -77,8 +79,7 @@ fn copy_time(from: &str, to: &str) -> Duration {
     // Built before the clock starts.
     program();
     let begun = Instant::now();
-    let copied = petstore(["log", "copy", "--from", from, "--to", to]);
-    assert_eq!(copied.code, Some(0), "{copied:?}");
+    petstore(["log", "copy", "--from", from, "--to", to]).exits_with(0);
     begun.elapsed()
 }
 
@@ -124,7 +125,7 @@ fn a_copy_whose_source_or_target_is_killed_resumes_to_the_same_digest() {
         let target = directory.path().join(number.to_string());
         std::fs::create_dir(&target).unwrap();
         let to = Engine::Sqlite.url(&target);
-        let mut app = App::start_on(program(), &from, TempDir::new().unwrap(), &["--ops-listen", &admin]);
+        let mut app = App::on_with(&from, &["--ops-listen", &admin]);
         let key = key_file(app.directory(), &app.log_key());
         let access = ["--key-file", key.to_str().unwrap()];
         let url = format!("http://{admin}");

@@ -10,13 +10,13 @@ use std::{
     thread,
 };
 
-use harness::{App, Finished, petstore, program};
+use harness::{App, Chance, Finished, files_below, petstore, program};
 
 use super::{
     engine::Engine,
     ledger::Ledger,
     load::create,
-    scenario::{Dice, Rounds, Scenario, Tally},
+    scenario::{Rounds, Scenario, Tally},
 };
 
 /// Commits of one pet each, and then so many writers at a time with so many pets each.
@@ -60,24 +60,24 @@ fn a_sqlite_log_that_lost_its_last_byte_is_rejected_and_left_unchanged() {
         assert_rejected(&rejected, "one byte less");
         let reason = format!("ends at position {last}, but commits up to {head}");
         assert!(rejected.stderr.contains(&reason), "{}", rejected.stderr);
-        assert_eq!(changes(&before, &store.contents()), no_changes());
+        assert_eq!(changes(&before, &store.contents()), Vec::<PathBuf>::new());
     }
 }
 
-fn flip(bytes: &mut [u8], dice: &mut Dice) -> String {
+fn flip(bytes: &mut [u8], dice: &mut Chance) -> String {
     let used = bytes.iter().rposition(|byte| *byte != 0).map_or(bytes.len(), |last| last + 1);
-    let place = usize::try_from(dice.below(used as u64)).expect("within the file");
-    bytes[place] ^= 1 << dice.below(8);
+    let place = dice.index(used);
+    bytes[place] ^= 1 << dice.index(8);
     format!("bit flipped in byte {place}")
 }
 
-fn cut_off(bytes: &mut Vec<u8>, dice: &mut Dice) -> String {
-    let len = usize::try_from(dice.below(bytes.len() as u64)).expect("within the file");
+fn cut_off(bytes: &mut Vec<u8>, dice: &mut Chance) -> String {
+    let len = dice.index(bytes.len());
     bytes.truncate(len);
     format!("cut off at {len}")
 }
 
-fn flip_or_cut_off(round: u64, bytes: &mut Vec<u8>, dice: &mut Dice) -> String {
+fn flip_or_cut_off(round: u64, bytes: &mut Vec<u8>, dice: &mut Chance) -> String {
     if round.is_multiple_of(CUTS) { cut_off(bytes, dice) } else { flip(bytes, dice) }
 }
 
@@ -86,7 +86,7 @@ fn damage_stores(
     name: &'static str,
     engine: Engine,
     rounds: Rounds,
-    damage: impl Fn(u64, &mut Vec<u8>, &mut Dice) -> String,
+    damage: impl Fn(u64, &mut Vec<u8>, &mut Chance) -> String,
 ) {
     let mut scenario = Scenario::begin(name, rounds);
     let mut tally = Tally::default();
@@ -95,7 +95,7 @@ fn damage_stores(
     tally.acknowledged = originals.iter().map(|original| original.acknowledged).sum();
     while tally.rounds < scenario.rounds {
         tally.rounds += 1;
-        let original = dice.one_of(&originals);
+        let original = &originals[dice.index(originals.len())];
         let store = original.copy();
         let file = store.choose_file(&mut dice);
         let mut bytes = fs::read(&file).expect("a file of the store");
@@ -117,8 +117,8 @@ fn damage_stores(
             assert!(!was_served, "{what}: what is rejected once is rejected every time");
             assert_eq!(
                 changes(&before, &store.contents()),
-                no_changes(),
-                "{what}: a rejected store stays as it is"
+                Vec::<PathBuf>::new(),
+                "{what}: it stays as it is"
             );
             tally.count("rejected", 1);
             let saved = salvage(&store, original, &outcome.stderr, &what);
@@ -135,7 +135,11 @@ fn salvage(damaged: &Store, original: &Original, rejection: &str, what: &str) ->
     let target = damaged.engine.url(&damaged.directory.path().join("salvaged"));
     let before = damaged.contents();
     let output = petstore(["log", "salvage", "--from", &damaged.url(), "--to", &target]);
-    assert_eq!(changes(&before, &damaged.contents()), no_changes(), "{what}: salvaging changes nothing");
+    assert_eq!(
+        changes(&before, &damaged.contents()),
+        Vec::<PathBuf>::new(),
+        "{what}: salvaging changes nothing"
+    );
     if output.code != Some(0) {
         // SQLite can make no sense of some files; sled's chunks are found whatever happened to the rest of the file.
         assert!(damaged.engine == Engine::Sqlite || output.stderr.contains("nothing"), "{what}: {output:?}");
@@ -266,28 +270,27 @@ impl Store {
     }
 
     fn serve(&self) -> Result<App, Finished> {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let mut app = App::stopped_on(program(), &self.url(), directory, &[]);
+        let mut app = App::stopped(&self.url(), &[]);
         app.try_start_again()?;
         Ok(app)
     }
 
     /// Mostly a file with records, now and then one of the others that are not empty.
-    fn choose_file(&self, dice: &mut Dice) -> PathBuf {
+    fn choose_file(&self, dice: &mut Chance) -> PathBuf {
         let mut files: Vec<_> = self.contents().into_iter().filter(|(_, bytes)| !bytes.is_empty()).collect();
-        if dice.below(4) > 0 {
+        if dice.index(4) > 0 {
             let names = ["sled/db", "pets", "pets-wal"];
             files.retain(|(path, _)| names.iter().any(|name| path.ends_with(name)));
         }
-        dice.one_of(&files).0.clone()
+        files[dice.index(files.len())].0.clone()
     }
 
     /// What the store consists of, without the files that are recreated whenever it is opened.
     fn contents(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let made_anew = ["pets-shm", "pets.lock", "pets.ballast", "ballast"];
-        let mut files = contents(&self.path());
-        files.retain(|path, _| !made_anew.iter().any(|name| path.ends_with(name)));
-        files
+        let mut files = files_below(&self.path());
+        files.retain(|path| !made_anew.iter().any(|name| path.ends_with(name)));
+        files.into_iter().map(|path| (path.clone(), fs::read(path).expect("a file"))).collect()
     }
 }
 
@@ -297,26 +300,8 @@ fn commits(export: &Finished) -> Vec<String> {
     export.stdout.lines().filter(|line| line.starts_with("{\"v\":")).map(str::to_owned).collect()
 }
 
-/// Every file below a directory and what is in it.
-fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    for entry in fs::read_dir(directory).expect("a directory").map(Result::unwrap) {
-        let path = entry.path();
-        if path.is_dir() {
-            found.extend(contents(&path));
-        } else {
-            found.insert(path.clone(), fs::read(&path).expect("a file"));
-        }
-    }
-    found
-}
-
 /// The files that differ.
 fn changes(one: &BTreeMap<PathBuf, Vec<u8>>, other: &BTreeMap<PathBuf, Vec<u8>>) -> Vec<PathBuf> {
     let differs = |path: &&PathBuf| one.get(*path) != other.get(*path);
     one.keys().chain(other.keys()).filter(differs).cloned().collect()
-}
-
-fn no_changes() -> Vec<PathBuf> {
-    vec![]
 }

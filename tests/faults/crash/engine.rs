@@ -35,28 +35,14 @@ impl Engine {
 
     /// What a store in this directory may consist of, and what this one consists of beyond that.
     pub(crate) fn files(self, directory: &Path) -> Vec<PathBuf> {
-        let (usual, directories): (&[&str], &[&str]) = match self {
-            Self::Sled => (
-                &["", "lock", "mark", "mark.new", "ballast", "not-synced", "sled", "sled/db", "sled/conf"],
-                &["", "sled"],
-            ),
+        let (usual, directories): (&str, &[&str]) = match self {
+            Self::Sled => ("lock mark mark.new ballast not-synced sled sled/db sled/conf", &["", "sled"]),
             Self::Sqlite => (
-                &[
-                    "",
-                    "pets",
-                    "pets-wal",
-                    "pets-shm",
-                    "pets-journal",
-                    "pets.lock",
-                    "pets.mark",
-                    "pets.mark.new",
-                    "pets.ballast",
-                    "pets.not-synced",
-                ],
+                "pets pets-wal pets-shm pets-journal pets.lock pets.mark pets.mark.new pets.ballast pets.not-synced",
                 &[""],
             ),
         };
-        let mut files: Vec<_> = usual.iter().map(|name| directory.join(name)).collect();
+        let mut files: Vec<_> = usual.split(' ').chain([""]).map(|name| directory.join(name)).collect();
         for found in directories.iter().filter_map(|name| fs::read_dir(directory.join(name)).ok()) {
             files.extend(found.flatten().map(|entry| entry.path()));
         }
@@ -64,32 +50,12 @@ impl Engine {
     }
 
     /// The system calls that make and fill a store.
-    pub(crate) fn calls(self) -> &'static [&'static str] {
-        match self {
-            Self::Sled => &[
-                "pwrite64",
-                "fdatasync",
-                "fsync",
-                "write",
-                "fallocate",
-                "openat",
-                "rename",
-                "sync_file_range",
-                "mkdir",
-            ],
-            Self::Sqlite => &[
-                "pwrite64",
-                "fdatasync",
-                "fsync",
-                "write",
-                "ftruncate",
-                "openat",
-                "unlink",
-                "rename",
-                "fallocate",
-                "mkdir",
-            ],
-        }
+    pub(crate) fn calls(self) -> impl Iterator<Item = &'static str> {
+        let calls = match self {
+            Self::Sled => "pwrite64 fdatasync fsync write fallocate openat rename sync_file_range mkdir",
+            Self::Sqlite => "pwrite64 fdatasync fsync write ftruncate openat unlink rename fallocate mkdir",
+        };
+        calls.split(' ')
     }
 
     /// Those that are made again when a signal has interrupted them, without an error. SQLite takes an

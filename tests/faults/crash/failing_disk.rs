@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
-use harness::{App, eventually, petstore};
+use harness::{App, petstore, wait_until};
 
 use super::{
     disk::Disk,
@@ -47,8 +47,7 @@ fn fail_again_and_again(engine: Engine, mut scenario: Scenario) {
         scenario.check(&tally);
     }
     bench.app.kill();
-    let verified = petstore(["log", "verify", "--store", bench.app.store()]);
-    assert_eq!(verified.code, Some(0), "positions have no gaps: {}", verified.stderr);
+    petstore(["log", "verify", "--store", bench.app.store()]).exits_with(0);
     scenario.end(&tally);
 }
 
@@ -88,18 +87,15 @@ impl Bench {
         // A disk that fails for one moment only is allowed to go unnoticed, but not to lose anything.
         tally.count("rejected on the failing disk", rejected);
         let (post, mut tries) = (self.app.call("POST", "/v1/pets"), 0_u64..);
-        eventually("writes continue without a restart", || {
+        wait_until("writes continue without a restart", || {
             let name = format!("{round} again {}", tries.next().expect("endless"));
-            (create(&post, &self.ledger, &name) == Some(201)).then_some(())
+            create(&post, &self.ledger, &name) == Some(201)
         });
         self.create(&format!("{round} healed"));
         self.disk.cut_power();
         self.app.kill();
         self.disk.restart();
-        match self.app.try_start_again() {
-            Ok(()) => self.ledger.settle(&self.app, tally),
-            Err(rejection) => tally.rejected_opens.push(rejection.stderr),
-        }
+        self.ledger.start_and_settle(&mut self.app, tally);
     }
 
     /// Asks for some pets, and returns how many were rejected.

@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use harness::{App, eventually};
+use harness::{App, wait_until};
 
 use super::{
     disk::{Disk, Format},
@@ -82,7 +82,7 @@ impl Bench {
             Filled::ByPets => {
                 // Others take most of the disk, so that few pets are enough to come to its end.
                 let filler = self.fill(3 * 1024 * 1024);
-                eventually("the disk is full", || (self.create_next() == Some(503)).then_some(()));
+                wait_until("the disk is full", || self.create_next() == Some(503));
                 filler
             }
             Filled::ByOthers => self.fill(0),
@@ -96,28 +96,25 @@ impl Bench {
                 filler
             }
         };
-        eventually("the probes report the full disk before a write fails", || {
-            (self.app.anonymous("GET", "/readyz/writes").send().status == 503).then_some(())
+        wait_until("the probes report the full disk before a write fails", || {
+            self.app.probe("/readyz/writes").status == 503
         });
         for _ in 0..3 {
             assert_eq!(self.create_next(), Some(503), "{way:?}: no room, no pet");
         }
-        let ready = self.app.anonymous("GET", "/readyz").send();
+        let ready = self.app.probe("/readyz");
         assert_eq!(ready.status, 503, "{way:?}");
         assert!(ready.text().contains("full"), "{way:?}: the reason is shown: {}", ready.text());
-        assert_eq!(self.app.anonymous("GET", "/livez").send().status, 200, "{way:?}");
+        assert_eq!(self.app.probe("/livez").status, 200, "{way:?}");
         assert_eq!(self.app.get("/v1/pets").status, 200, "{way:?}: reads continue");
         std::fs::remove_file(filler).expect("the filler is ours");
         let freed = Instant::now();
-        eventually("writes continue without a restart", || (self.create_next() == Some(201)).then_some(()));
+        wait_until("writes continue without a restart", || self.create_next() == Some(201));
         tally.longest("ms at most from free space to the next 201", freed.elapsed());
         tally.rounds += 1;
         self.create_some(20);
         self.app.kill();
-        match self.app.try_start_again() {
-            Ok(()) => self.ledger.settle(&self.app, tally),
-            Err(rejection) => tally.rejected_opens.push(rejection.stderr),
-        }
+        self.ledger.start_and_settle(&mut self.app, tally);
     }
 
     fn create_some(&mut self, count: u64) {

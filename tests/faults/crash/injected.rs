@@ -12,7 +12,7 @@ use std::{
     thread,
 };
 
-use harness::{App, eventually, program};
+use harness::{App, wait_until};
 
 use super::{
     engine::Engine,
@@ -120,8 +120,8 @@ fn let_every_sync_fail(mut lane: Lane, files: &[PathBuf]) {
     for count in 0..5 {
         assert_eq!(create(&post, &lane.ledger, &format!("pet {count}")), Some(503));
         assert_eq!(lane.app.get("/v1/pets").text(), "[]", "what is not durable is not shown");
-        assert_eq!(lane.app.anonymous("GET", "/livez").send().status, 200);
-        assert_eq!(lane.app.anonymous("GET", "/readyz").send().status, 503);
+        assert_eq!(lane.app.probe("/livez").status, 200);
+        assert_eq!(lane.app.probe("/readyz").status, 503);
     }
     lane.app.kill();
     let mut tally = Tally::default();
@@ -179,11 +179,11 @@ fn next(points: &Mutex<Points>) -> Option<Point> {
 impl Points {
     fn new(engine: Engine, scenario: &Scenario) -> Self {
         let faults = [Fault::Error("EIO"), Fault::Kill, Fault::Error("ENOSPC")];
-        let rows = faults.iter().flat_map(|fault| engine.calls().iter().map(|call| (*call, *fault)));
+        let rows = faults.iter().flat_map(|fault| engine.calls().map(|call| (call, *fault)));
         let interruptions = engine.interruptible().iter().map(|call| (*call, Fault::Interruption));
         let rows = rows.chain(interruptions).collect();
         let stride = engine.stride();
-        Self { rows, next: 0, nth: 1 + scenario.dice(0).below(stride), stride, left: scenario.rounds }
+        Self { rows, next: 0, nth: scenario.dice(0).within(1..=stride), stride, left: scenario.rounds }
     }
 
     fn next(&mut self) -> Option<Point> {
@@ -218,8 +218,7 @@ struct Lane {
 
 impl Lane {
     fn new(engine: Engine) -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let app = App::stopped_on(program(), "memory:", directory, &[]);
+        let app = App::stopped("memory:", &[]);
         Self { engine, app, ledger: Arc::default(), stores: 0 }
     }
 
@@ -276,14 +275,14 @@ impl Lane {
                     self.app.printed()
                 );
                 assert_eq!(self.app.get("/v1/pets").status, 200, "{point:?}: reads continue");
-                assert_eq!(self.app.anonymous("GET", "/livez").send().status, 200, "{point:?}");
+                assert_eq!(self.app.probe("/livez").status, 200, "{point:?}");
                 // The fault is over, also for threads that have not met it yet.
                 trace::detach(self.app.pid());
                 let (post, ledger) = (self.app.call("POST", "/v1/pets"), &self.ledger);
                 let mut tries = 0..;
-                eventually(&format!("writes continue after {point:?}"), || {
+                wait_until(&format!("writes continue after {point:?}"), || {
                     let name = format!("again {}", tries.next().expect("endless"));
-                    (create(&post, ledger, &name) == Some(201)).then_some(())
+                    create(&post, ledger, &name) == Some(201)
                 });
             }
             Met::End => {
@@ -322,10 +321,7 @@ impl Lane {
     /// Starts the service without any fault, which must work, and settles.
     fn recover(&mut self, tally: &mut Tally) {
         self.app.run_by(&[]);
-        match self.app.try_start_again() {
-            Ok(()) => self.ledger.settle(&self.app, tally),
-            Err(rejection) => tally.rejected_opens.push(rejection.stderr),
-        }
+        self.ledger.start_and_settle(&mut self.app, tally);
         self.app.kill();
     }
 

@@ -81,13 +81,17 @@ impl Ledger {
         self.book().owed.last_key_value().map_or(0, |(id, _)| *id)
     }
 
-    /// Compares everything that the service shows with everything that it owes, and adds to the tally.
-    pub(crate) fn settle(&self, app: &App, tally: &mut Tally) {
-        self.settle_with(&app.all_pets(), tally);
+    /// Starts the service, which must work, and settles.
+    pub(crate) fn start_and_settle(&self, app: &mut App, tally: &mut Tally) {
+        match app.try_start_again() {
+            Ok(()) => self.settle(app, tally),
+            Err(rejection) => tally.rejected_opens.push(rejection.stderr),
+        }
     }
 
-    /// Compares these pets, all there are, with everything that is owed.
-    pub(crate) fn settle_with(&self, pets: &[Value], tally: &mut Tally) {
+    /// Compares everything that the service shows with everything that it owes, and adds to the tally.
+    pub(crate) fn settle(&self, app: &App, tally: &mut Tally) {
+        let pets = app.all_pets();
         let mut book = self.book();
         let mut names = HashSet::new();
         for (pet, expected) in pets.iter().zip(1_i64..) {

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
-use harness::{App, petstore, program};
+use harness::{App, Chance, petstore};
 
 use super::{
     disk::{Disk, Format},
@@ -77,7 +77,7 @@ struct Bench {
     app: App,
     disk: Disk,
     ledger: Arc<Ledger>,
-    dice: scenario::Dice,
+    dice: Chance,
 }
 
 /// Runs rounds that end with a cut, on ext4 and xfs by turns, and settles after each.
@@ -95,17 +95,12 @@ fn on_both_disks(mut scenario: Scenario, mut until_cut: impl FnMut(&mut Bench, u
         until_cut(bench, round);
         bench.disk.restart();
         tally.rounds += 1;
-        if let Err(rejection) = bench.app.try_start_again() {
-            tally.rejected_opens.push(rejection.stderr);
-            scenario.check(&tally);
-        }
-        bench.ledger.settle(&bench.app, &mut tally);
+        bench.ledger.start_and_settle(&mut bench.app, &mut tally);
         scenario.check(&tally);
         bench.app.kill();
     }
     for bench in &benches {
-        let verified = petstore(["log", "verify", "--store", bench.app.store()]);
-        assert_eq!(verified.code, Some(0), "positions have no gaps: {}", verified.stderr);
+        petstore(["log", "verify", "--store", bench.app.store()]).exits_with(0);
     }
     scenario.end(&tally);
 }
@@ -113,8 +108,7 @@ fn on_both_disks(mut scenario: Scenario, mut until_cut: impl FnMut(&mut Bench, u
 impl Bench {
     fn new(format: Format, scenario: &Scenario) -> Result<Self, String> {
         let disk = Disk::new(format, DISK_MIB)?;
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let app = App::stopped_on(program(), "memory:", directory, &[]);
+        let app = App::stopped("memory:", &[]);
         let dice = scenario.dice(format as u64);
         Ok(Self { app, disk, ledger: Arc::default(), dice })
     }

@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+use harness::Chance;
 pub(crate) use harness::not_run;
 
 use super::ledger::Findings;
@@ -57,10 +58,6 @@ fn seed_of_the_moment() -> u64 {
     u64::from(now.subsec_nanos())
 }
 
-/// Random choices that a seed determines.
-#[derive(Debug, Clone)]
-pub(crate) struct Dice(u64);
-
 impl Scenario {
     /// Starts a scenario. `PETSTORE_CRASH_<NAME>` changes its number of rounds.
     pub(crate) fn begin(name: &'static str, rounds: Rounds) -> Self {
@@ -74,8 +71,8 @@ impl Scenario {
     }
 
     /// The choices of one round, or of one of several lanes.
-    pub(crate) fn dice(&self, salt: u64) -> Dice {
-        Dice(self.seed ^ salt.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    pub(crate) fn dice(&self, salt: u64) -> Chance {
+        Chance::new(self.seed ^ salt.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
     /// Ends the run if anything was found, and says now and then how far it is.
@@ -152,26 +149,5 @@ impl Display for Tally {
         }
         write!(formatter, ", {} acknowledged, {}", self.acknowledged, self.findings)?;
         write!(formatter, ", {} rejected opens", self.rejected_opens.len())
-    }
-}
-
-impl Dice {
-    /// A number below `limit`.
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
-    }
-
-    /// A while, shorter than `limit`.
-    pub(crate) fn moment(&mut self, limit: Duration) -> Duration {
-        Duration::from_micros(self.below(u64::try_from(limit.as_micros()).expect("moments are short")))
-    }
-
-    /// One of these.
-    pub(crate) fn one_of<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
-        &choices[usize::try_from(self.below(choices.len() as u64)).expect("an index of a slice")]
     }
 }

@@ -5,7 +5,7 @@
 
 use std::{path::Path, process::Command, sync::Arc};
 
-use harness::{App, eventually, petstore, program};
+use harness::{App, petstore, wait_until};
 
 use super::{
     engine::Engine,
@@ -39,7 +39,7 @@ fn a_limit_on_file_sizes_stops_writes_to_sqlite_and_nothing_else() {
 
 fn shorten_writes(engine: Engine, mut scenario: Scenario) {
     let mut tally = Tally::default();
-    let mut app = stopped_app();
+    let mut app = App::stopped("memory:", &[]);
     let library = match shortener(app.directory()) {
         Ok(library) => library,
         Err(reason) => return scenario::not_run(scenario.name, &reason),
@@ -65,32 +65,28 @@ fn limit_files(engine: Engine, mut scenario: Scenario) {
     let limits = engine.file_limits();
     let mut tally = Tally::default();
     let mut dice = scenario.dice(0);
-    let mut app = stopped_app();
+    let mut app = App::stopped("memory:", &[]);
     while tally.rounds < scenario.rounds {
         tally.rounds += 1;
         let ledger = begin_new_store(&mut app, engine, tally.rounds);
-        let limit = limits.start + dice.below(limits.end - limits.start);
+        let limit = dice.within(limits.start..=limits.end - 1);
         app.run_by(&["prlimit".into(), format!("--fsize={limit}:unlimited")]);
         app.start_again();
         let post = app.call("POST", "/v1/pets");
         let mut names = (0_u64..).map(|count| format!("pet {count}"));
         let mut next = || create(&post, &ledger, &names.next().expect("endless"));
-        eventually("the limit is reached", || (next() == Some(503)).then_some(()));
+        wait_until("the limit is reached", || next() == Some(503));
         assert_eq!(app.get("/v1/pets").status, 200, "reads continue");
-        assert_eq!(app.anonymous("GET", "/livez").send().status, 200);
-        assert_eq!(app.anonymous("GET", "/readyz").send().status, 503);
+        assert_eq!(app.probe("/livez").status, 200);
+        assert_eq!(app.probe("/readyz").status, 503);
         let lifted =
             Command::new("prlimit").args([&format!("--pid={}", app.pid()), "--fsize=unlimited"]).status();
         assert!(lifted.expect("prlimit runs").success());
-        eventually("writes continue without a restart", || (next() == Some(201)).then_some(()));
+        wait_until("writes continue without a restart", || next() == Some(201));
         settle(&mut app, &ledger, &mut tally);
         scenario.check(&tally);
     }
     scenario.end(&tally);
-}
-
-fn stopped_app() -> App {
-    App::stopped_on(program(), "memory:", tempfile::tempdir().expect("a temporary directory"), &[])
 }
 
 fn begin_new_store(app: &mut App, engine: Engine, round: u64) -> Arc<Ledger> {
@@ -102,13 +98,9 @@ fn begin_new_store(app: &mut App, engine: Engine, round: u64) -> Arc<Ledger> {
 fn settle(app: &mut App, ledger: &Ledger, tally: &mut Tally) {
     app.kill();
     app.run_by(&[]);
-    match app.try_start_again() {
-        Ok(()) => ledger.settle(app, tally),
-        Err(rejection) => tally.rejected_opens.push(rejection.stderr),
-    }
+    ledger.start_and_settle(app, tally);
     app.kill();
-    let verified = petstore(["log", "verify", "--store", app.store()]);
-    assert_eq!(verified.code, Some(0), "positions have no gaps: {}", verified.stderr);
+    petstore(["log", "verify", "--store", app.store()]).exits_with(0);
 }
 
 /// Builds the library that shortens writes; returns the setting that loads it.

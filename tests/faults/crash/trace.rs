@@ -3,10 +3,10 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Child, Command},
+    process::Command,
 };
 
-use harness::eventually;
+use harness::{Running, wait_until};
 
 /// A tracer in the making.
 #[derive(Debug, Clone)]
@@ -46,26 +46,15 @@ impl Tracer {
     }
 
     /// Traces a process that runs already, all of its threads.
-    pub(crate) fn attach(mut self, pid: u32) -> Attached {
+    pub(crate) fn attach(mut self, pid: u32) -> Running {
         // A tracer of a process that it has not started cannot leave its own parent.
         self.0.retain(|word| word != "-D");
         let (program, flags) = self.0.split_first().expect("the first word is the program");
         let tracer = Command::new(program).args(flags).args(["-p", &pid.to_string()]).spawn();
-        let attached = Attached(tracer.expect("strace starts"));
+        let attached = Running(tracer.expect("strace starts"));
         let is_traced = |status: &String| !status.contains("TracerPid:\t0\n");
-        eventually("every thread is traced", || threads(pid).iter().all(is_traced).then_some(()));
+        wait_until("every thread is traced", || threads(pid).iter().all(is_traced));
         attached
-    }
-}
-
-/// A tracer that goes when it is dropped.
-pub(crate) struct Attached(Child);
-
-impl Drop for Attached {
-    fn drop(&mut self) {
-        // It ends together with the process that it traces.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -74,13 +63,13 @@ pub(crate) fn wait_until_held(pid: u32, name: &str) {
     let is_held = |status: &String| {
         status.contains(&format!("Name:\t{name}\n")) && status.contains("State:\tt (tracing stop)\n")
     };
-    eventually("the thread is held by its tracer", || threads(pid).iter().any(is_held).then_some(()));
+    wait_until("the thread is held by its tracer", || threads(pid).iter().any(is_held));
 }
 
 /// Waits until a process has exited, even if its tracer still holds one of its threads.
 pub(crate) fn wait_until_exited(pid: u32) {
     let status = || fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    eventually("the process exits", || status().contains("State:\tZ (zombie)\n").then_some(()));
+    wait_until("the process exits", || status().contains("State:\tZ (zombie)\n"));
 }
 
 /// What the system says about each thread of a process.
@@ -99,7 +88,7 @@ pub(crate) fn detach(pid: u32) {
     let Some(tracer) = tracer_of(pid) else { return };
     let output = Command::new("kill").args(["-s", "TERM", &tracer]).status();
     assert!(output.expect("kill runs").success(), "the tracer gets the signal");
-    eventually("the tracer has gone", || tracer_of(pid).is_none().then_some(()));
+    wait_until("the tracer has gone", || tracer_of(pid).is_none());
 }
 
 fn tracer_of(pid: u32) -> Option<String> {

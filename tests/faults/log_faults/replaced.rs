@@ -67,6 +67,22 @@ async fn a_start_rejects_a_log_that_does_not_hold_the_recorded_version() {
     assert!(open().await.is_ok(), "a longer log holds it");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_log_that_returns_one_record_per_read_is_followed_until_it_is_another_one() {
+    let log = begun().await;
+    let store = shared(&log).await;
+    log.fails_with(LogFault::ReadsOneRecord);
+    let head = contract::fill(&*log, contract::version(&*log).await, 2).await;
+    after_a_while().await;
+    assert_eq!(visible(&store), ["pet 1", "pet 2", "pet 3"]);
+    let mut changes = store.health_changes();
+    log.fails_with(LogFault::ReplacedBetweenReads);
+    contract::fill(&*log, head, 1).await;
+    changes.changed().await.unwrap();
+    assert_eq!(fault(&store), Some(Fault::AnotherLog));
+    assert_eq!(visible(&store), ["pet 1", "pet 2", "pet 3"]);
+}
+
 /// So many commits that a node no longer knows the first ones by their hashes, and asks the log.
 #[tokio::test(start_paused = true)]
 async fn a_position_from_long_ago_is_compared_with_the_log() {

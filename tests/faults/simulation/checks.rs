@@ -18,17 +18,17 @@ pub(crate) fn check(plan: &Plan, truth: &Truth, operations: &Operations) -> Verd
     only_sent_requests_are_stored(truth, operations)?;
     what_was_acknowledged_is_stored_and_was_durable_before(truth, operations)?;
     nothing_is_added_to_a_log_that_was_called_damaged(operations)?;
-    a_key_has_one_first_reply(truth, operations)?;
+    a_key_has_one_first_reply(operations)?;
     creates_are_in_real_time_order(truth, operations)?;
     rejections_have_a_reason(plan, truth, operations)?;
     no_client_waits_too_long(operations)?;
     reads_show_the_durable_log(truth, operations)?;
     reads_show_what_was_acknowledged_before(truth, operations)?;
-    reads_never_go_back(truth, operations)
+    reads_never_go_back(operations)
 }
 
 fn only_sent_requests_are_stored(truth: &Truth, operations: &Operations) -> Verdict {
-    for stored in truth.ever() {
+    for stored in &truth.commits {
         for (entry, pet) in history::pets(&stored.commit) {
             let sent = operations.creates.iter().any(|create| {
                 let request = &create.request;
@@ -46,10 +46,9 @@ fn what_was_acknowledged_is_stored_and_was_durable_before(truth: &Truth, operati
     for (create, created) in acknowledged(operations) {
         let same = created.pet.details == create.request.pet;
         ensure(same, || format!("{:?} got the response {created:?}", create.request))?;
-        // What a restore took away stands in the log that was there before.
-        let mut logs = truth.lineages.iter().filter(|lineage| lineage.pets.contains(&created.pet)).peekable();
-        ensure(logs.peek().is_some(), || format!("acknowledged, and not stored: {created:?}"))?;
-        let durable = logs.filter_map(|log| log.place(&created.pet)).any(|(_, at)| at < create.ended.tick);
+        let place = truth.place(&created.pet).filter(|_| truth.pets.contains(&created.pet));
+        let (_, at) = place.ok_or_else(|| format!("acknowledged, and not stored: {created:?}"))?;
+        let durable = at < create.ended.tick;
         ensure(durable, || format!("acknowledged before it was durable: {created:?}"))?;
     }
     Ok(())
@@ -64,9 +63,9 @@ fn nothing_is_added_to_a_log_that_was_called_damaged(operations: &Operations) ->
     Ok(())
 }
 
-fn a_key_has_one_first_reply(truth: &Truth, operations: &Operations) -> Verdict {
+fn a_key_has_one_first_reply(operations: &Operations) -> Verdict {
     let mut first_answers = HashSet::new();
-    for (create, created) in acknowledged_under_the_last_log(truth, operations) {
+    for (create, created) in acknowledged(operations) {
         match create.request.request_key.as_ref().map(|key| (&create.request.by, key)) {
             Some(caller) if !created.replayed => {
                 ensure(first_answers.insert(caller), || format!("two first responses to {caller:?}"))?;
@@ -79,9 +78,9 @@ fn a_key_has_one_first_reply(truth: &Truth, operations: &Operations) -> Verdict 
 }
 
 fn creates_are_in_real_time_order(truth: &Truth, operations: &Operations) -> Verdict {
-    let place = |created: &Created| truth.last().place(&created.pet);
-    for (later, created) in acknowledged_under_the_last_log(truth, operations) {
-        for (earlier, before) in acknowledged_under_the_last_log(truth, operations) {
+    let place = |created: &Created| truth.place(&created.pet);
+    for (later, created) in acknowledged(operations) {
+        for (earlier, before) in acknowledged(operations) {
             let in_order =
                 created.replayed || earlier.ended.tick > later.sent.tick || place(before) < place(created);
             ensure(in_order, || format!("{before:?} was acknowledged before {created:?} was requested"))?;
@@ -96,7 +95,7 @@ fn rejections_have_a_reason(plan: &Plan, truth: &Truth, operations: &Operations)
         let request = &create.request;
         if *error == WriteError::RequestKeyReused {
             let used_for_another =
-                truth.ever().filter(|stored| stored.at < create.ended.tick).any(|stored| {
+                truth.commits.iter().filter(|stored| stored.at < create.ended.tick).any(|stored| {
                     history::pets(&stored.commit).any(|(entry, pet)| {
                         (&entry.by, &entry.request_key) == (&request.by, &request.request_key)
                             && pet.details != request.pet
@@ -125,7 +124,7 @@ fn no_client_waits_too_long(operations: &Operations) -> Verdict {
 fn reads_show_the_durable_log(truth: &Truth, operations: &Operations) -> Verdict {
     for Read { node, at, version, shown, .. } in &operations.reads {
         let pets = truth.at(*version)?;
-        let commit = truth.ever().find(|stored| Some(stored.commit.id) == version.commit);
+        let commit = truth.commits.iter().find(|stored| Some(stored.commit.id) == version.commit);
         let durable = commit.is_none_or(|commit| commit.at < *at);
         ensure(durable, || format!("node {node} showed {version:?} before it was durable"))?;
         match shown {
@@ -153,8 +152,8 @@ fn reads_show_the_durable_log(truth: &Truth, operations: &Operations) -> Verdict
 }
 
 fn reads_show_what_was_acknowledged_before(truth: &Truth, operations: &Operations) -> Verdict {
-    let held = acknowledged_under_the_last_log(truth, operations);
-    let place = |created: &Created| truth.last().place(&created.pet);
+    let place = |created: &Created| truth.place(&created.pet);
+    let held = acknowledged(operations);
     let held: Vec<_> =
         held.filter_map(|(create, created)| Some((create, created, place(created)?.0))).collect();
     for read in &operations.reads {
@@ -170,12 +169,10 @@ fn reads_show_what_was_acknowledged_before(truth: &Truth, operations: &Operation
     Ok(())
 }
 
-fn reads_never_go_back(truth: &Truth, operations: &Operations) -> Verdict {
+fn reads_never_go_back(operations: &Operations) -> Verdict {
     let mut last = HashMap::new();
-    for Read { node, life, version, at, .. } in &operations.reads {
-        // A commit that a restore took away may come back: who saw it before that may see less in between.
-        let before = last.insert((node, life), (*version, *at));
-        let before = before.filter(|(before, at)| truth.last().held(*before, *at)).map(|(before, _)| before);
+    for Read { node, life, version, .. } in &operations.reads {
+        let before = last.insert((node, life), *version);
         let continues = before.is_none_or(|before| before.position <= version.position);
         ensure(continues, || format!("node {node} went back from {before:?} to {version:?}"))?;
     }
@@ -187,15 +184,6 @@ fn acknowledged(operations: &Operations) -> impl Iterator<Item = (&Create, &Crea
         Outcome::Acknowledged(created) => Some((create, created)),
         Outcome::Rejected(_) | Outcome::Lost => None,
     })
-}
-
-/// Those that no restore can have taken back.
-fn acknowledged_under_the_last_log<'a>(
-    truth: &Truth,
-    operations: &'a Operations,
-) -> impl Iterator<Item = (&'a Create, &'a Created)> {
-    let since = truth.last().since;
-    acknowledged(operations).filter(move |(create, _)| create.sent.tick >= since)
 }
 
 pub(crate) fn ensure(holds: bool, complaint: impl FnOnce() -> String) -> Verdict {

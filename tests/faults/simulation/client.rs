@@ -5,9 +5,10 @@ use std::sync::{Arc, atomic::Ordering};
 
 use application::{CreatePet, KeyId, Limit, ListPets, RequestKey};
 use domain::{CategoryId, NewPet, PetId, PetName, PetStatus};
+use harness::Chance;
 use tokio::{task::JoinSet, time};
 
-use super::{chance::Chance, node::Node, world::World};
+use super::{node::Node, world::World};
 
 pub(crate) struct Client {
     pub(crate) world: Arc<World>,

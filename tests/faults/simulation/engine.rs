@@ -1,11 +1,7 @@
 //! The simulated engine: what is durable, who can reach it, and which fault comes next. It keeps the port's
 //! promises and no more, and it lets a node see the commits of others later than the port asks for.
 
-use std::{
-    mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{mem, sync::Arc, time::Duration};
 
 use application::{
     Digest, LogAccess, codec,
@@ -13,13 +9,14 @@ use application::{
     contract,
     ports::{AppendError, CommitId, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version},
 };
+use harness::Chance;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::Notify,
     time::{self, Instant},
 };
 
 use super::{
-    chance::Chance,
     history,
     journal::{Journal, Tick},
     plan::{Faults, Lie, Outage, Plan, Unfitness},
@@ -31,16 +28,12 @@ pub(crate) struct Engine {
     pub(crate) lie: Option<Lie>,
     distances: Vec<u64>,
     state: Mutex<State>,
-    /// Breaks every call that is on its way.
-    broken: Notify,
     /// Wakes who waits for a record. Not a `watch`, which wakes its waiters in random order.
     news: Notify,
 }
 
 struct State {
     stored: Vec<Stored>,
-    /// Since when it is the log.
-    since: Tick,
     chance: Chance,
     faults: Faults,
     /// Until when each node cannot reach the engine.
@@ -54,13 +47,6 @@ struct State {
     hidden: Option<(Vec<Stored>, Vec<usize>)>,
     /// Whether the log is called damaged.
     damaged: bool,
-}
-
-/// What the log held from one restore to the next.
-#[derive(Clone)]
-pub(crate) struct Log {
-    pub(crate) since: Tick,
-    pub(crate) commits: Vec<Stored>,
 }
 
 /// A durable record.
@@ -82,7 +68,6 @@ impl Engine {
     pub(crate) fn new(plan: &Plan, chance: Chance, journal: Arc<Journal>) -> Arc<Self> {
         let state = State {
             stored: Vec::new(),
-            since: 0,
             chance,
             faults: plan.faults.clone(),
             away: vec![Instant::now(); plan.nodes],
@@ -97,17 +82,14 @@ impl Engine {
             access: plan.access,
             lie: plan.lie,
             distances: plan.distances.clone(),
-            broken: Notify::new(),
             news: Notify::new(),
             state: Mutex::new(state),
         })
     }
 
-    /// Every log there was: the last is the one there is now, the others were cut short by a restore.
-    pub(crate) fn logs(&self) -> Vec<Log> {
-        let state = self.state();
-        let last = Log { since: state.since, commits: state.stored.clone() };
-        vec![last]
+    /// Everything that the log holds.
+    pub(crate) fn stored(&self) -> Vec<Stored> {
+        self.state().stored.clone()
     }
 
     /// How many records whose append was reported as unclear are stored.
@@ -174,7 +156,7 @@ impl Engine {
         let names: Vec<_> =
             history::pets(&commit).map(|(_, pet)| pet.details.name.as_str().to_owned()).collect();
         let line = format_args!("stored {}: {}", commit.position, names.join(", "));
-        let at = self.journal.count(|tally| tally.commits += 1, line);
+        let at = self.journal.count("commits", line);
         let state = &mut *self.state();
         let log = state.hidden.as_mut().map_or(&mut state.stored, |(log, _)| log);
         log.push(Stored { commit, at, record: record.clone() });
@@ -244,7 +226,7 @@ impl Engine {
     }
 
     pub(crate) fn go_away(&self, outage: &Outage) {
-        self.journal.count(|tally| tally.outages += 1, format_args!("the engine goes away: {outage:?}"));
+        self.journal.count("outages", format_args!("the engine goes away: {outage:?}"));
         let until = Instant::now() + outage.lasts;
         for (node, away) in self.state().away.iter_mut().enumerate() {
             if outage.node.is_none_or(|only| only == node) {
@@ -255,7 +237,7 @@ impl Engine {
 
     /// Makes the log one that must not be written to.
     pub(crate) fn spoil(&self, how: Unfitness) {
-        let at = self.journal.count(|tally| tally.unfit += 1, format_args!("the log is unfit: {how:?}"));
+        let at = self.journal.count("unfit", format_args!("the log is unfit: {how:?}"));
         let state = &mut *self.state();
         let commits = match how {
             Unfitness::Emptied => 0,
@@ -291,15 +273,6 @@ impl Engine {
         }
     }
 
-    /// The call, unless the way to the engine breaks before it ends.
-    pub(crate) async fn unless_broken<T>(&self, call: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            () = self.broken.notified() => None,
-            response = call => Some(response),
-        }
-    }
-
     pub(crate) fn is_away(&self, node: usize) -> bool {
         Instant::now() < self.state().away[node]
     }
@@ -331,7 +304,7 @@ impl Engine {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

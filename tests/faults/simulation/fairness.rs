@@ -9,11 +9,10 @@ use std::{
 };
 
 use application::LogAccess;
-use harness::create;
+use harness::{Chance, create};
 use tokio::{runtime, task::JoinSet, time};
 
 use super::{
-    chance::Chance,
     engine::Engine,
     journal::Journal,
     node::Node,

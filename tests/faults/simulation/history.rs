@@ -1,7 +1,5 @@
 //! What clients did and what they saw, to be compared with the log when the run is over.
 
-use std::sync::{Mutex, PoisonError};
-
 use application::{
     CreatePet, Created, ListPets, Version, WriteError,
     commit::{Commit, Entry},
@@ -9,6 +7,7 @@ use application::{
 };
 use domain::{Pet, PetId};
 use harness::Page;
+use parking_lot::Mutex;
 
 use super::journal::Tick;
 
@@ -70,16 +69,16 @@ pub(crate) enum Shown {
 
 impl History {
     pub(crate) fn created(&self, create: Create) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).creates.push(create);
+        self.0.lock().creates.push(create);
     }
 
     pub(crate) fn read(&self, read: Read) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).reads.push(read);
+        self.0.lock().reads.push(read);
     }
 
     /// Everything that was noted, now that the run is over.
     pub(crate) fn take(&self) -> Operations {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.lock())
     }
 }
 

@@ -2,12 +2,12 @@
 //! which shows whether two runs of one seed are the same.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    ops::AddAssign,
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 /// A moment of the logical clock: later things have higher numbers, and no two things have the same.
@@ -27,23 +27,7 @@ struct Pages {
 }
 
 /// How often things happened.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Tally {
-    pub(crate) creates: u64,
-    pub(crate) acknowledged: u64,
-    pub(crate) replayed: u64,
-    pub(crate) rejected: u64,
-    pub(crate) lost: u64,
-    pub(crate) reads: u64,
-    pub(crate) commits: u64,
-    pub(crate) unclear: u64,
-    pub(crate) unclear_landed: u64,
-    pub(crate) conflicts: u64,
-    pub(crate) closed: u64,
-    pub(crate) restarts: u64,
-    pub(crate) outages: u64,
-    pub(crate) unfit: u64,
-}
+pub(crate) type Tally = BTreeMap<&'static str, u64>;
 
 impl Journal {
     pub(crate) fn new() -> Self {
@@ -61,10 +45,15 @@ impl Journal {
         pages.tick
     }
 
-    /// Writes a line and counts something.
-    pub(crate) fn count(&self, count: impl FnOnce(&mut Tally), line: fmt::Arguments<'_>) -> Tick {
-        count(&mut self.pages().tally);
+    /// Writes a line and counts an event.
+    pub(crate) fn count(&self, event: &'static str, line: fmt::Arguments<'_>) -> Tick {
+        self.add(event, 1);
         self.note(line)
+    }
+
+    /// Counts events.
+    pub(crate) fn add(&self, event: &'static str, count: u64) {
+        *self.pages().tally.entry(event).or_default() += count;
     }
 
     /// How long the run has lasted, on the simulated clock.
@@ -77,7 +66,7 @@ impl Journal {
     }
 
     pub(crate) fn tally(&self) -> Tally {
-        self.pages().tally
+        self.pages().tally.clone()
     }
 
     pub(crate) fn lines(&self) -> Vec<String> {
@@ -85,50 +74,6 @@ impl Journal {
     }
 
     fn pages(&self) -> MutexGuard<'_, Pages> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl AddAssign for Tally {
-    fn add_assign(&mut self, other: Self) {
-        self.creates += other.creates;
-        self.acknowledged += other.acknowledged;
-        self.replayed += other.replayed;
-        self.rejected += other.rejected;
-        self.lost += other.lost;
-        self.reads += other.reads;
-        self.commits += other.commits;
-        self.unclear += other.unclear;
-        self.unclear_landed += other.unclear_landed;
-        self.conflicts += other.conflicts;
-        self.closed += other.closed;
-        self.restarts += other.restarts;
-        self.outages += other.outages;
-        self.unfit += other.unfit;
-    }
-}
-
-impl fmt::Display for Tally {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "{} creates ({} acknowledged, {} of them replayed; {} rejected, {} lost), {} reads, {} commits, {} unclear outcomes \
-             ({} had landed), {} conflicts, {} closed logs, {} outages, {} unfit \
-             logs, {} restarts",
-            self.creates,
-            self.acknowledged,
-            self.replayed,
-            self.rejected,
-            self.lost,
-            self.reads,
-            self.commits,
-            self.unclear,
-            self.unclear_landed,
-            self.conflicts,
-            self.closed,
-            self.outages,
-            self.unfit,
-            self.restarts,
-        )
+        self.pages.lock()
     }
 }

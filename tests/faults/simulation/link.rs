@@ -22,7 +22,7 @@ use tokio::time;
 
 use super::{
     engine::Engine,
-    sending::{self, unclear, unreachable},
+    sending::{self, unreachable},
 };
 
 pub(crate) struct Link {
@@ -49,12 +49,12 @@ impl Link {
         self.alive.load(Ordering::SeqCst)
     }
 
-    /// The call, unless the process dies or the way to the engine breaks.
-    async fn reach<T, E>(&self, call: impl Future<Output = Result<T, E>>, broken: E) -> Result<T, E> {
+    /// The call, unless the process dies.
+    async fn reach<T>(&self, call: impl Future<Output = T>) -> T {
         if self.is_alive() {
-            let response = self.engine.unless_broken(call).await;
+            let response = call.await;
             if self.is_alive() {
-                return response.unwrap_or(Err(broken));
+                return response;
             }
         }
         future::pending().await
@@ -71,44 +71,35 @@ impl Link {
 #[async_trait]
 impl LogSource for Link {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
-        self.reach(
-            async {
-                self.travel().await?;
-                let found = self.engine.read(self.node, after, bound);
-                self.travel().await?;
-                Ok(found)
-            },
-            unreachable(),
-        )
+        self.reach(async {
+            self.travel().await?;
+            let found = self.engine.read(self.node, after, bound);
+            self.travel().await?;
+            Ok(found)
+        })
         .await
     }
 
     async fn head(&self) -> Result<Position, LogError> {
-        self.reach(
-            async {
-                self.travel().await?;
-                let head = self.engine.head(self.node)?;
-                self.travel().await?;
-                Ok(head)
-            },
-            unreachable(),
-        )
+        self.reach(async {
+            self.travel().await?;
+            let head = self.engine.head(self.node)?;
+            self.travel().await?;
+            Ok(head)
+        })
         .await
     }
 
     async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
-        self.reach(
-            async {
-                self.travel().await?;
-                if self.engine.draw(|chance, faults| chance.per_mille(faults.deaf)) {
-                    time::sleep(timeout).await;
-                } else {
-                    self.engine.beyond(position, timeout).await;
-                }
-                self.travel().await
-            },
-            unreachable(),
-        )
+        self.reach(async {
+            self.travel().await?;
+            if self.engine.draw(|chance, faults| chance.per_mille(faults.deaf)) {
+                time::sleep(timeout).await;
+            } else {
+                self.engine.beyond(position, timeout).await;
+            }
+            self.travel().await
+        })
         .await
     }
 
@@ -125,13 +116,10 @@ impl LogSource for Link {
 #[async_trait]
 impl EventLog for Link {
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        self.reach(
-            async {
-                let alive = self.alive.clone();
-                sending::send(&self.engine, self.node, alive, expected, record).await
-            },
-            unclear(),
-        )
+        self.reach(async {
+            let alive = self.alive.clone();
+            sending::send(&self.engine, self.node, alive, expected, record).await
+        })
         .await
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -15,13 +15,14 @@ use application::{
     ports::{Clock, LogIdentity},
 };
 use chrono::{DateTime, TimeDelta, Utc};
+use harness::Chance;
+use parking_lot::Mutex;
 use tokio::{
     sync::{Mutex as AsyncMutex, Notify},
     time::{self, Instant},
 };
 
 use super::{
-    chance::Chance,
     engine::Engine,
     journal::Tick,
     link::Link,
@@ -90,7 +91,7 @@ impl Node {
 
     /// The node as it can be reached now; `None` while it is down.
     pub(crate) fn life(&self) -> Option<Arc<Life>> {
-        self.life.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.life.lock().clone()
     }
 
     /// Opens the store, again and again until the engine lets it. Fails if it never does.
@@ -98,13 +99,13 @@ impl Node {
         let give_up = Instant::now() + STARTING_MAX;
         let number = self.lives.fetch_add(1, Ordering::SeqCst) + 1;
         let begun = self.engine.journal.note(format_args!("node {} starts life {number}", self.index));
-        if let Some(leaving) = self.leaving.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(leaving) = self.leaving.lock().take() {
             self.record(&leaving);
         }
         let link = Link::new(self.engine.clone(), self.index);
         let store = loop {
             let read_model = Arc::<MemoryReadModel>::default();
-            let known = *self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = *self.known.lock();
             let options = Options { known, ..Options::new(self.engine.access) };
             let opening = PetStore::open(link.clone(), read_model, self.clock.clone(), options);
             match opening.await {
@@ -115,7 +116,7 @@ impl Node {
         };
         self.engine.journal.note(format_args!("node {} serves", self.index));
         let life = Life { number, begun, store, link, killed: Notify::new() };
-        *self.life.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(life));
+        *self.life.lock() = Some(Arc::new(life));
         Ok(())
     }
 
@@ -124,14 +125,14 @@ impl Node {
         let Version { position, commit } = life.store.version();
         if let (Some(first), Some(newest)) = (life.store.log_id(), commit) {
             let known = LogIdentity { first, position, newest };
-            *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
+            *self.known.lock() = Some(known);
         }
     }
 
     /// Ends the node's life and starts the next one.
     pub(crate) async fn restart(&self, end: End, down: Duration) -> Result<(), String> {
         let _restarting = self.restarting.lock().await;
-        self.engine.journal.count(|tally| tally.restarts += 1, format_args!("node {} restarts", self.index));
+        self.engine.journal.count("restarts", format_args!("node {} restarts", self.index));
         self.end(end).await?;
         time::sleep(down).await;
         self.start().await
@@ -139,7 +140,7 @@ impl Node {
 
     /// Ends the node's life. Fails if it should have ended in order and does not come to an end.
     pub(crate) async fn end(&self, end: End) -> Result<(), String> {
-        let Some(life) = self.life.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+        let Some(life) = self.life.lock().take() else {
             return Ok(());
         };
         self.engine.journal.note(format_args!("node {} is {end:?}", self.index));
@@ -151,7 +152,7 @@ impl Node {
                 Ok(())
             }
             End::Replaced => {
-                *self.leaving.lock().unwrap_or_else(PoisonError::into_inner) = Some(life);
+                *self.leaving.lock() = Some(life);
                 Ok(())
             }
             End::Closed => {
@@ -184,7 +185,7 @@ struct WrongClock {
 
 impl Clock for WrongClock {
     fn now(&self) -> DateTime<Utc> {
-        let (skew, chance) = &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (skew, chance) = &mut *self.state.lock();
         if chance.per_mille(self.jumps) {
             *skew = TimeDelta::seconds(chance.pick(&[-300, -60, 0, 60, 300, 2 * DAY, -2 * DAY]));
         }

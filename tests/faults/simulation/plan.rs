@@ -5,8 +5,7 @@
 use std::time::Duration;
 
 use application::LogAccess;
-
-use super::chance::Chance;
+use harness::Chance;
 
 /// In seconds.
 pub(crate) const DAY: i64 = 24 * 60 * 60;

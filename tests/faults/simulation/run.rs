@@ -6,11 +6,10 @@ use std::{
 };
 
 use application::{Limit, ListPets, ports::Position};
-use harness::{all_pets, pet_named};
+use harness::{Chance, all_pets, pet_named};
 use tokio::{runtime, task::JoinSet, time};
 
 use super::{
-    chance::Chance,
     checks,
     client::Client,
     engine::Engine,
@@ -75,9 +74,10 @@ async fn live(plan: &Plan, mut chance: Chance, journal: &Arc<Journal>) -> Result
     drop(watchers);
     time::sleep(RECOVERY_MAX).await;
     let doubted = engine.doubted_and_stored() as u64;
-    journal.count(|tally| tally.unclear_landed += doubted, format_args!("{doubted} doubts were stored"));
+    journal.add("unclear, and stored", doubted);
+    journal.note(format_args!("{doubted} doubts were stored"));
     let served = serves_again(&world).await;
-    let truth = Truth::of(engine.logs())?;
+    let truth = Truth::of(engine.stored())?;
     checks::check(plan, &truth, &world.history.take())?;
     served?;
     nodes_are_equal(&world, &truth)?;

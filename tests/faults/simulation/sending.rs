@@ -12,12 +12,11 @@ use application::{
     LogAccess,
     ports::{AppendError, Fault, LogError, Position, Record, Version},
 };
+use harness::Chance;
 use tokio::{sync::oneshot, time};
 
 use super::{
-    chance::Chance,
     engine::Engine,
-    journal::Tally,
     plan::{Faults, Lie},
 };
 
@@ -139,17 +138,15 @@ fn lied(engine: &Engine, sending: &Sending, outcome: Appended) -> Appended {
 
 fn report(engine: &Engine, sending: &Sending, outcome: &Appended) {
     let Sending { node, expected, record, fate, .. } = sending;
-    let count = |tally: &mut Tally| match outcome {
-        Ok(_) | Err(AppendError::NotStored(_)) => {}
-        Err(AppendError::Conflict) => tally.conflicts += 1,
-        Err(AppendError::Unclear(_)) => tally.unclear += 1,
-        Err(AppendError::Closed(_)) => tally.closed += 1,
-    };
     engine.output(*node, record, outcome);
-    engine.journal.count(
-        count,
-        format_args!("node {node} appends after {}: {fate:?}, outcome {outcome:?}", expected.position),
-    );
+    let line = format_args!("node {node} appends after {}: {fate:?}, outcome {outcome:?}", expected.position);
+    let event = match outcome {
+        Ok(_) | Err(AppendError::NotStored(_)) => "appends",
+        Err(AppendError::Conflict) => "conflicts",
+        Err(AppendError::Unclear(_)) => "unclear",
+        Err(AppendError::Closed(_)) => "closed",
+    };
+    engine.journal.count(event, line);
 }
 
 fn fate(chance: &mut Chance, faults: &Faults) -> Fate {
@@ -168,7 +165,7 @@ fn fate(chance: &mut Chance, faults: &Faults) -> Fate {
     }
 }
 
-pub(crate) fn unclear() -> AppendError {
+fn unclear() -> AppendError {
     AppendError::Unclear(Fault::Unreachable.error("the response was lost"))
 }
 

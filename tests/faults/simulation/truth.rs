@@ -5,23 +5,10 @@ use std::collections::{HashMap, HashSet};
 use application::{Digest, Version, ports::Position};
 use domain::Pet;
 
-use super::{
-    checks::ensure,
-    engine::{Log, Stored},
-    history,
-    journal::Tick,
-};
+use super::{checks::ensure, engine::Stored, history, journal::Tick};
 
 /// What the log held in the end, and when each part of it became durable.
 pub(crate) struct Truth {
-    /// The log, after what it was before each time it was restored.
-    pub(crate) lineages: Vec<Lineage>,
-}
-
-/// One log from its start.
-pub(crate) struct Lineage {
-    /// When it came to be the log.
-    pub(crate) since: Tick,
     pub(crate) commits: Vec<Stored>,
     /// Every pet in log order.
     pub(crate) pets: Vec<Pet>,
@@ -32,56 +19,31 @@ pub(crate) struct Lineage {
 }
 
 impl Truth {
-    /// Reads the logs, and checks that each is sound.
-    pub(crate) fn of(logs: Vec<Log>) -> Result<Self, String> {
-        Ok(Self { lineages: logs.into_iter().map(Lineage::of).collect::<Result<_, _>>()? })
-    }
-
-    /// The pets that a reader of this version sees.
-    pub(crate) fn at(&self, version: Version) -> Result<&[Pet], String> {
-        let found = self.lineages.iter().rev().find_map(|lineage| lineage.at(version));
-        found.ok_or_else(|| format!("{version:?} was never in the log"))
-    }
-
-    pub(crate) fn head(&self) -> Position {
-        Position(self.last().commits.len() as u64)
-    }
-
-    pub(crate) fn last(&self) -> &Lineage {
-        self.lineages.last().expect("there is always a log")
-    }
-
-    /// Every commit that was ever durable, some of them more than once.
-    pub(crate) fn ever(&self) -> impl Iterator<Item = &Stored> {
-        self.lineages.iter().flat_map(|lineage| &lineage.commits)
-    }
-}
-
-impl Lineage {
-    fn of(Log { since, commits }: Log) -> Result<Self, String> {
-        let mut lineage = Self { since, commits, pets: vec![], counts: vec![0], places: HashMap::new() };
+    /// Reads the log, and checks that it is sound.
+    pub(crate) fn of(commits: Vec<Stored>) -> Result<Self, String> {
+        let mut truth = Self { commits, pets: vec![], counts: vec![0], places: HashMap::new() };
         let mut ids = HashSet::new();
         let mut keys = HashSet::new();
-        for (stored, position) in lineage.commits.iter().zip(1..) {
+        for (stored, position) in truth.commits.iter().zip(1..) {
             let commit = &stored.commit;
             let is_next = commit.position == Position(position);
             ensure(is_next, || format!("the commit at {position} says it is at {}", commit.position))?;
             ensure(ids.insert(commit.id), || format!("the commit at {position} is there twice"))?;
             for (entry, pet) in history::pets(commit) {
-                let rises = lineage.pets.last().is_none_or(|last| last.id < pet.id);
+                let rises = truth.pets.last().is_none_or(|last| last.id < pet.id);
                 ensure(rises, || format!("ids do not rise at position {position}: {pet:?}"))?;
                 let place = (commit.position, stored.at);
-                let known = lineage.places.insert(pet.details.name.as_str().to_owned(), place);
+                let known = truth.places.insert(pet.details.name.as_str().to_owned(), place);
                 ensure(known.is_none(), || format!("{:?} is there twice", pet.details.name))?;
                 let caller = entry.request_key.clone().map(|key| (entry.by.clone(), key));
                 let is_new = caller.is_none_or(|caller| keys.insert(caller));
                 ensure(is_new, || format!("a key made two pets: {entry:?}"))?;
-                lineage.pets.push(pet.clone());
+                truth.pets.push(pet.clone());
             }
-            lineage.counts.push(lineage.pets.len());
+            truth.counts.push(truth.pets.len());
         }
-        lineage.check_chain()?;
-        Ok(lineage)
+        truth.check_chain()?;
+        Ok(truth)
     }
 
     /// Every commit names the record before it: the nodes agree on the whole history, not only on its length.
@@ -95,18 +57,17 @@ impl Lineage {
         Ok(())
     }
 
-    pub(crate) fn at(&self, version: Version) -> Option<&[Pet]> {
+    /// The pets that a reader of this version sees.
+    pub(crate) fn at(&self, version: Version) -> Result<&[Pet], String> {
         let index = usize::try_from(version.position.0).expect("tests are small");
-        let commit =
-            index.checked_sub(1).and_then(|last| self.commits.get(last)).map(|stored| stored.commit.id);
-        let count = self.counts.get(index).filter(|_| commit == version.commit)?;
-        Some(&self.pets[..*count])
+        let commit = index.checked_sub(1).and_then(|last| self.commits.get(last));
+        let count =
+            self.counts.get(index).filter(|_| commit.map(|stored| stored.commit.id) == version.commit);
+        count.map(|count| &self.pets[..*count]).ok_or_else(|| format!("{version:?} was never in the log"))
     }
 
-    /// Whether this version was in this log already at that time.
-    pub(crate) fn held(&self, version: Version, at: Tick) -> bool {
-        let stored = self.commits.iter().find(|stored| stored.commit.position == version.position);
-        self.at(version).is_some() && stored.is_none_or(|stored| stored.at <= at)
+    pub(crate) fn head(&self) -> Position {
+        Position(self.commits.len() as u64)
     }
 
     pub(crate) fn place(&self, pet: &Pet) -> Option<(Position, Tick)> {

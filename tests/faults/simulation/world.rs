@@ -69,29 +69,23 @@ impl World {
     fn asked(&self, node: &Node, request: &CreatePet) -> Moment {
         let CreatePet { pet, request_key, .. } = request;
         let line = format_args!("node {} is asked for {:?} under {request_key:?}", node.index, pet.name);
-        self.moment(self.journal.count(|tally| tally.creates += 1, line))
+        self.moment(self.journal.count("creates", line))
     }
 
     fn ended(&self, node: &Node, request: &CreatePet, outcome: &Outcome) -> Moment {
         let line = format_args!("node {} is done with {:?}: {outcome:?}", node.index, request.pet.name);
-        self.moment(self.journal.count(
-            |tally| match outcome {
-                Outcome::Acknowledged(created) => {
-                    tally.acknowledged += 1;
-                    tally.replayed += u64::from(created.replayed);
-                }
-                Outcome::Rejected(_) => tally.rejected += 1,
-                Outcome::Lost => tally.lost += 1,
-            },
-            line,
-        ))
+        let event = match outcome {
+            Outcome::Acknowledged(created) if created.replayed => "replayed",
+            Outcome::Acknowledged(_) => "acknowledged",
+            Outcome::Rejected(_) => "rejected",
+            Outcome::Lost => "lost",
+        };
+        self.moment(self.journal.count(event, line))
     }
 
     fn shown(&self, node: &Node, life: &Life, version: Version, shown: Shown) {
         let position = version.position;
-        let at = self
-            .journal
-            .count(|tally| tally.reads += 1, format_args!("node {} shows {position}", node.index));
+        let at = self.journal.count("reads", format_args!("node {} shows {position}", node.index));
         let Life { number, begun, .. } = *life;
         self.history.read(Read { node: node.index, life: number, begun, at, version, shown });
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use adapters::event_log::nats::NatsLog;
 use application::ports::{Durability, DurabilityLevel, Fault, LogSource as _};
-use harness::{App, NatsCluster, NatsSync, eventually, program};
+use harness::{App, NatsCluster, NatsSync, REX, wait_until};
 
 use super::open_log;
 
@@ -61,7 +61,6 @@ async fn the_operator_can_choose_the_number_of_copies() {
     assert_eq!(durability.level, DurabilityLevel::Synced);
 }
 
-const REX: &str = r#"{"name":"Rex","categoryId":7}"#;
 /// What a server said about itself no longer counts after this.
 const REPORT_AGE_MAX: Duration = Duration::from_secs(10);
 
@@ -70,9 +69,9 @@ async fn a_server_that_restarts_with_less_or_unknown_durability_stops_writes() {
     let mut cluster = NatsCluster::start(3, NatsSync::Always).await;
     let url = format!("{}?monitor={}", cluster.url("PETS"), cluster.monitors());
     let required = ["--require-durability", "replicated"];
-    let app = App::start_on(program(), &url, tempfile::tempdir().unwrap(), &required);
+    let app = App::on_with(&url, &required);
     app.add("Rex");
-    let reason = || app.anonymous("GET", "/readyz").send().json()["reason"].clone();
+    let reason = || app.probe("/readyz").json()["reason"].clone();
     for (old, new) in [("sync_interval: always", "sync_interval: 2m"), ("http: ", "#http: ")] {
         let leader = cluster.leader_of("PETS").await;
         for server in [leader, (leader + 1) % 3] {
@@ -83,23 +82,19 @@ async fn a_server_that_restarts_with_less_or_unknown_durability_stops_writes() {
                 (changes("before=Replicated now=Buffered"), changes("before=Buffered now=Replicated"));
             cluster.servers_mut()[server].restart_with(old, new);
             let restarted = Instant::now();
-            eventually("writes stop", || {
+            wait_until("writes stop", || {
                 let stopped = reason() == "the storage engine promises less durability than required";
                 if !stopped {
                     app.post(REX);
                 }
-                stopped.then_some(())
+                stopped
             });
             assert!(restarted.elapsed() < 2 * REPORT_AGE_MAX, "{new}: after {:?}", restarted.elapsed());
             app.post(REX).error(503, "unavailable");
-            eventually("the lower level is logged", || {
-                (changes("before=Replicated now=Buffered") > lowered).then_some(())
-            });
+            wait_until("the lower level is logged", || changes("before=Replicated now=Buffered") > lowered);
             cluster.servers_mut()[server].restart_with(new, old);
-            eventually("writes resume", || (app.post(REX).status == 201).then_some(()));
-            eventually("the higher level is logged", || {
-                (changes("before=Buffered now=Replicated") > raised).then_some(())
-            });
+            wait_until("writes resume", || app.post(REX).status == 201);
+            wait_until("the higher level is logged", || changes("before=Buffered now=Replicated") > raised);
         }
     }
 }
@@ -120,11 +115,11 @@ async fn lose_server_of_three(choose: impl FnOnce(usize) -> usize) {
     let mut cluster = NatsCluster::start(3, NatsSync::Always).await;
     let url = format!("{}?monitor={}", cluster.url("PETS"), cluster.monitors());
     let required = ["--require-durability", "replicated"];
-    let app = App::start_on(program(), &url, tempfile::tempdir().unwrap(), &required);
+    let app = App::on_with(&url, &required);
     app.add("Rex");
     let lost = choose(cluster.leader_of("PETS").await);
     cluster.servers_mut()[lost].kill();
-    eventually("writes resume", || (app.post(REX).status == 201).then_some(()));
+    wait_until("writes resume", || app.post(REX).status == 201);
     let resumed = Instant::now();
     while resumed.elapsed() < REPORT_AGE_MAX + Duration::from_secs(2) {
         app.add("Rex");

@@ -74,30 +74,32 @@ impl Load {
 
     /// Returns after so many more pets were acknowledged.
     pub(super) async fn continues(&self, more: usize) {
-        let mut tallies = self.acknowledged.subscribe();
-        let goal = tallies.borrow().count + more;
-        let reached = time::timeout(TIMEOUT, tallies.wait_for(|tally| tally.count >= goal)).await;
-        reached.expect("the stores accept pets again, without a restart").expect("the load continues");
+        let reached = |before: &Tally, now: &Tally| now.count >= before.count + more;
+        self.reaches("the stores accept pets again, without a restart", reached).await;
     }
 
     /// Returns after every store has acknowledged so many more pets.
     pub(super) async fn continues_everywhere(&self, more: usize) {
+        let reached = |before: &Tally, now: &Tally| {
+            now.accepted.iter().zip(&before.accepted).all(|(now, before)| *now >= before + more)
+        };
+        self.reaches("every store accepts pets again, without a restart", reached).await;
+    }
+
+    /// Waits until the counts meet a condition, which compares them with those of now.
+    async fn reaches(&self, expectation: &str, is_reached: impl Fn(&Tally, &Tally) -> bool) {
         let mut tallies = self.acknowledged.subscribe();
-        let before = tallies.borrow().accepted.clone();
-        let reached = tallies
-            .wait_for(|tally| tally.accepted.iter().zip(&before).all(|(now, before)| *now >= before + more));
-        let reached = time::timeout(TIMEOUT, reached).await;
-        reached.expect("every store accepts pets again, without a restart").expect("the load continues");
+        let before = tallies.borrow().clone();
+        let reached = time::timeout(TIMEOUT, tallies.wait_for(|now| is_reached(&before, now))).await;
+        reached.expect(expectation).expect("the load continues");
     }
 
     /// Returns after every store rejected a pet because it cannot reach its log, and says so to admin.
     pub(super) async fn is_rejected_everywhere(&self) {
-        let mut tallies = self.acknowledged.subscribe();
-        let before = tallies.borrow().rejected.clone();
-        let reached =
-            tallies.wait_for(|tally| tally.rejected.iter().zip(&before).all(|(now, before)| now > before));
-        let reached = time::timeout(TIMEOUT, reached).await;
-        reached.expect("stores without a log reject").expect("the load continues");
+        let reached = |before: &Tally, now: &Tally| {
+            now.rejected.iter().zip(&before.rejected).all(|(now, before)| now > before)
+        };
+        self.reaches("stores without a log reject", reached).await;
         for store in &self.stores {
             let says_so = async {
                 while store.health().not_ready().is_none() {

@@ -1,8 +1,6 @@
 //! A JetStream account that has used up its storage: the service says so until there is room again.
 
-use harness::{App, NatsCluster, NatsSync, eventually};
-
-const REX: &str = r#"{"name": "Rex", "categoryId": 1}"#;
+use harness::{App, NatsCluster, NatsSync, REX, eventually, wait_until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_single_server_that_is_full_stops_writes_until_it_has_room_again() {
@@ -21,7 +19,7 @@ async fn is_full_and_has_room_again(servers: usize) {
     let store = format!("nats://shop:shop@{}/PETS?replicas=1", cluster.addresses());
     let app = App::on(&store);
     let not_ready = || {
-        let ready = app.anonymous("GET", "/readyz").send();
+        let ready = app.probe("/readyz");
         (ready.status == 503).then(|| ready.json()["reason"].clone())
     };
     let reason = eventually("the account is full", || {
@@ -34,13 +32,12 @@ async fn is_full_and_has_room_again(servers: usize) {
         app.post(REX).error(503, "unavailable");
         assert_eq!(not_ready().as_ref(), Some(&reason));
     }
-    let printed =
-        eventually("the log says so", || Some(app.printed().1).filter(|log| log.contains("not ready")));
+    let printed = app.wait_for_log("not ready");
     assert_eq!(printed.matches("not ready").count(), 1, "one line for the change: {printed}");
 
     for server in cluster.servers() {
         server.reconfigure("max_file: 40000", "max_file: 4000000");
     }
-    eventually("the service is ready, without a write", || not_ready().is_none().then_some(()));
-    eventually("pets are taken again", || (app.post(REX).status == 201).then_some(()));
+    wait_until("the service is ready, without a write", || not_ready().is_none());
+    wait_until("pets are taken again", || app.post(REX).status == 201);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream::{Context, stream::Config};
-use harness::{App, CutProxy, NatsCluster, NatsSync, eventually};
+use harness::{App, CutProxy, NatsCluster, NatsSync, REX, wait_until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn writing_stops_while_a_stream_may_drop_commits_and_resumes_when_it_is_corrected() {
@@ -14,7 +14,7 @@ async fn writing_stops_while_a_stream_may_drop_commits_and_resumes_when_it_is_co
 
     set(&jetstream, |config| config.max_age = Duration::from_hours(1)).await;
 
-    eventually("the service is not ready", || (app.get("/readyz").status == 503).then_some(()));
+    wait_until("the service is not ready", || app.get("/readyz").status == 503);
     for _ in 0..5 {
         assert_eq!(app.post(REX).status, 503, "a pet that may be dropped is not acknowledged");
     }
@@ -37,9 +37,9 @@ async fn nothing_is_acknowledged_on_a_stream_that_has_dropped_commits() {
     let jetstream = cluster.jetstream().await;
     let moment = Duration::from_millis(500);
     set(&jetstream, |config| (config.max_age, config.duplicate_window) = (moment, moment)).await;
-    eventually("the first commits are gone", || {
+    wait_until("the first commits are gone", || {
         let rejected = app.post(REX).status == 503;
-        (rejected && app.get("/readyz").status == 503).then_some(())
+        rejected && app.get("/readyz").status == 503
     });
     set(&jetstream, |config| config.max_age = Duration::ZERO).await;
     // The settings are right again, but what was dropped does not come back.
@@ -59,14 +59,12 @@ async fn the_settings_are_checked_after_a_reconnect_before_anything_is_written()
     proxy.refuse();
     set(&cluster.jetstream().await, |config| config.max_age = Duration::from_hours(1)).await;
     proxy.heal();
-    eventually("the service has found the server again and looked at the stream", || {
+    wait_until("the service has found the server again and looked at the stream", || {
         let response = app.post(REX);
         assert_eq!(response.status, 503, "nothing is written before the settings were checked: {response:?}");
-        app.printed().1.contains("max_age must be unlimited").then_some(())
+        app.printed().1.contains("max_age must be unlimited")
     });
 }
-
-const REX: &str = r#"{"name": "Rex", "categoryId": 1}"#;
 
 fn service(store: &str) -> App {
     App::on(store)

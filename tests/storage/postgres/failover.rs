@@ -79,11 +79,7 @@ async fn a_promoted_standby_that_has_lost_commits_is_rejected_until_a_server_has
     is_rejected(&store).await;
     assert!(create(&store, "on neither").await.is_err());
     assert_eq!(all_pets(&store).unwrap().len(), 2, "reads continue");
-    assert_eq!(
-        standby.sql("postgres", "SELECT count(*) FROM petstore_commits"),
-        "1",
-        "nothing is stored there"
-    );
+    assert_eq!(standby.sql("postgres", "SELECT count(*) FROM petstore_commits"), "1", "nothing is stored");
 
     primary.start_again();
     let next = eventually("writes resume", || create(&store, "on the primary again")).await;
@@ -118,11 +114,7 @@ async fn an_old_primary_that_comes_back_is_not_used() {
     for node in &nodes {
         node.caught_up(nodes[2].version().position, TIMEOUT).await.unwrap();
     }
-    assert_eq!(
-        primary.sql("postgres", "SELECT count(*) FROM petstore_commits"),
-        "1",
-        "nothing is stored there"
-    );
+    assert_eq!(primary.sql("postgres", "SELECT count(*) FROM petstore_commits"), "1", "nothing is stored");
 }
 
 /// PostgreSQL keeps such a commit and calls it a success: only a warning tells.

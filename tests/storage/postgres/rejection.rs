@@ -2,9 +2,7 @@
 
 use std::thread;
 
-use harness::{App, PostgresServer, eventually, petstore, program};
-
-const REX: &str = r#"{"name": "Rex", "categoryId": 1}"#;
+use harness::{App, PostgresServer, REX, eventually, petstore, wait_until};
 
 #[test]
 fn a_revoked_right_stops_writes_until_it_is_granted_again() {
@@ -18,14 +16,12 @@ fn a_revoked_right_stops_writes_until_it_is_granted_again() {
     server.sql("postgres", "REVOKE INSERT ON petstore_commits FROM shop");
     for _ in 0..20 {
         app.post(REX).error(503, "unavailable");
-        let ready = app.anonymous("GET", "/readyz").send();
+        let ready = app.probe("/readyz");
         assert_eq!(ready.status, 503, "{}", ready.text());
         assert_eq!(ready.json()["reason"], "a write to storage failed");
     }
     assert_eq!(app.get("/v1/pets/1").status, 200, "reads continue");
-    let printed = eventually("the log says so", || {
-        Some(app.printed().1).filter(|log| log.contains("permission denied"))
-    });
+    let printed = app.wait_for_log("permission denied");
     assert_eq!(printed.matches("permission denied").count(), 1, "one line for the change: {printed}");
 
     server.sql("postgres", "GRANT INSERT ON petstore_commits TO shop");
@@ -38,9 +34,9 @@ fn a_revoked_right_stops_writes_until_it_is_granted_again() {
 fn writes_stop_while_the_server_promises_less_than_required() {
     let server = PostgresServer::start();
     let required = ["--require-durability", "synced"];
-    let app = App::start_on(program(), &server.url("postgres"), tempfile::tempdir().unwrap(), &required);
+    let app = App::on_with(&server.url("postgres"), &required);
     assert_eq!(app.post(REX).status, 201);
-    let ready = || app.anonymous("GET", "/readyz").send();
+    let ready = || app.probe("/readyz");
     let set = |value: &str| {
         server.sql("postgres", &format!("ALTER SYSTEM SET synchronous_commit = {value}"));
         server.sql("postgres", "SELECT pg_reload_conf()");
@@ -56,13 +52,11 @@ fn writes_stop_while_the_server_promises_less_than_required() {
     }
     assert_eq!(ready().status, 503);
     assert_eq!(app.get("/v1/pets/1").status, 200, "reads continue");
-    let printed = eventually("the log says so", || {
-        Some(app.printed().1).filter(|log| log.contains("promises less than required"))
-    });
+    let printed = app.wait_for_log("promises less than required");
     assert_eq!(printed.matches("promises less than required").count(), 1, "one line: {printed}");
 
     set("on");
-    eventually("the service is ready again", || (ready().status == 200).then_some(()));
+    wait_until("the service is ready again", || ready().status == 200);
     assert_eq!(app.post(REX).json()["id"], 2);
 }
 
@@ -96,9 +90,7 @@ fn a_server_that_rejects_the_session_is_not_called_unreachable() {
         ("shop:mistyped", "postgres", "(SQLSTATE 28P01); check the user and the password\n"),
     ] {
         let url = format!("postgres://{user}@{}/{database}", server.address());
-        let rejected = petstore(["log", "stat", "--store", &url]);
-        assert_eq!(rejected.code, Some(1), "{rejected:?}");
-        assert!(rejected.stderr.contains(sentence), "{}", rejected.stderr);
+        let rejected = petstore(["log", "stat", "--store", &url]).exits_with(1).says(sentence);
         assert!(!rejected.stderr.contains("cannot be reached"), "{}", rejected.stderr);
     }
 }

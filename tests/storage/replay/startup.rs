@@ -3,13 +3,11 @@
 use std::{
     fs,
     path::Path,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
-use adapters::event_log::{sled::SledLog, sqlite::SqliteLog};
-use application::{RequestKey, commit::Entry, contract, ports::EventLog};
-use harness::{App, Call, added, eventually, history, petstore, program};
+use application::{RequestKey, commit::Entry, contract};
+use harness::{App, Call, added, eventually, history, open_embedded, petstore, program};
 
 const ENGINES: [&str; 2] = ["sled", "sqlite"];
 /// Full commits: a replay of them takes seconds in a test build.
@@ -31,7 +29,7 @@ fn v1_is_503_throughout_replay_and_the_probes_show_its_progress() {
             // The pets are asked for first: what they show was shown before the probe called the service ready.
             let pets = app.get("/v1/pets?limit=1");
             let create = app.post(r#"{"name":"Rex","categoryId":"not a number"}"#);
-            let public = app.anonymous("GET", "/readyz").send();
+            let public = app.probe("/readyz");
             let with_key = app.get("/readyz");
             let admin = Call::new(admin, "GET", "/readyz").send();
             if admin.status == 200 {
@@ -85,8 +83,8 @@ fn a_flipped_bit_in_the_first_middle_or_last_record_rejects_the_start() {
             let log = app.directory().join("log");
             flip(engine, &log, position);
             let before = records(engine, &log);
-            let rejected = app.try_start_again().expect_err("a damaged record is found by the replay");
-            assert_eq!(rejected.code, Some(1), "{engine}: {}", rejected.stderr);
+            let rejected =
+                app.try_start_again().expect_err("a damaged record is found by the replay").exits_with(1);
             let named = format!("position {position} ");
             assert!(rejected.stderr.contains(&named), "{engine}, {position}: {}", rejected.stderr);
             let verified = petstore(["log", "verify", "--store", app.store()]);
@@ -101,10 +99,7 @@ fn stopped(engine: &str, commits: u64, pets: i64) -> App {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
     let store = format!("{engine}:{}", path.display());
-    let log: Arc<dyn EventLog> = match engine {
-        "sled" => Arc::new(SledLog::open(path).unwrap()),
-        _ => Arc::new(SqliteLog::open(path).unwrap()),
-    };
+    let log = open_embedded(engine, &path);
     let filled = contract::append_all(&*log, history(commits, pets, entry));
     tokio::runtime::Runtime::new().unwrap().block_on(filled);
     drop(log);

@@ -167,10 +167,4 @@ mod tests {
         assert_eq!(key.state(created), KeyState::Revoked);
         assert_eq!(key.state(end), KeyState::Revoked);
     }
-
-    #[test]
-    fn a_state_is_written_in_one_word() {
-        let words = [KeyState::Active, KeyState::Expired, KeyState::Revoked].map(|state| state.to_string());
-        assert_eq!(words, ["active", "expired", "revoked"]);
-    }
 }

@@ -53,21 +53,12 @@ impl Fixture {
 }
 
 #[test]
-fn a_key_has_the_name_and_scopes_it_was_issued_with() {
-    let fixture = Fixture::new();
-    let issued = fixture.issue("shop", Scope::Read.into(), None);
-    let principal = fixture.keys.authenticate(issued.key.reveal()).unwrap();
-    assert_eq!((&principal.id, &*principal.name), (&issued.record.id(), "shop"));
-    assert!(principal.scopes.allow(Scope::Read) && !principal.scopes.allow(Scope::Write));
-}
-
-#[test]
 fn only_known_keys_are_accepted() {
     let fixture = Fixture::new();
     let unknown = ApiKey::generate().unwrap();
     let hash = unknown.hash().to_string();
     for key in ["", "petstore_", "first-key", unknown.reveal(), &hash, &fixture.first.to_uppercase()] {
-        assert!(!fixture.opens(key), "{key:?}");
+        assert_eq!(fixture.keys.authenticate(key).err(), Some(RejectedKey::Unknown), "{key:?}");
     }
     assert!(!fixture.opens(&format!("{}\n", fixture.first)));
     assert!(fixture.opens(&fixture.first));
@@ -80,15 +71,6 @@ fn a_hash_that_only_shares_its_id_with_a_known_one_is_rejected() {
     let hash = fixture.file.keys().unwrap()[0].hash.to_string();
     let other = format!("{}{}", &hash[..12], "0".repeat(52));
     fs::write(fixture.file.path(), text.replace(&hash, &other)).unwrap();
-    fixture.keys.reload();
-    assert!(!fixture.opens(&fixture.first));
-}
-
-#[test]
-fn a_revoked_key_is_rejected_after_the_next_reload() {
-    let fixture = Fixture::new();
-    let id = fixture.file.keys().unwrap()[0].id();
-    fixture.file.revoke(&id, fixture.clock.now()).unwrap();
     fixture.keys.reload();
     assert!(!fixture.opens(&fixture.first));
 }
@@ -116,21 +98,6 @@ fn a_key_that_was_accepted_before_is_checked_again_every_time() {
 }
 
 #[test]
-fn a_rejection_says_why_and_which_key() {
-    let fixture = Fixture::new();
-    let rejection = |key: &str| fixture.keys.authenticate(key).unwrap_err();
-    assert_eq!(rejection("petstore_"), RejectedKey::Unknown);
-    assert_eq!(rejection(ApiKey::generate().unwrap().reveal()), RejectedKey::Unknown);
-    let end = fixture.clock.now() + TimeDelta::seconds(30);
-    let visitor = fixture.issue("visitor", Scope::Read.into(), Some(end));
-    fixture.advance(TimeDelta::seconds(30));
-    assert_eq!(rejection(visitor.key.reveal()), RejectedKey::Expired(visitor.record.id(), "visitor".into()));
-    fixture.file.revoke(&visitor.record.id(), fixture.clock.now()).unwrap();
-    fixture.keys.reload();
-    assert_eq!(rejection(visitor.key.reveal()), RejectedKey::Revoked(visitor.record.id(), "visitor".into()));
-}
-
-#[test]
 fn looking_up_the_first_key_does_not_count_as_a_use() {
     let fixture = Fixture::new();
     assert_eq!(fixture.keys.active_first_key(), Some(fixture.file.first_key_path()));
@@ -140,17 +107,6 @@ fn looking_up_the_first_key_does_not_count_as_a_use() {
     fixture.file.revoke(&id, fixture.clock.now()).unwrap();
     fixture.keys.reload();
     assert_eq!(fixture.keys.active_first_key(), None);
-}
-
-#[test]
-fn an_expired_key_is_rejected_without_reading_the_file() {
-    let fixture = Fixture::new();
-    let end = fixture.clock.now() + TimeDelta::seconds(30);
-    let issued = fixture.issue("visitor", Scope::Read.into(), Some(end));
-    assert!(fixture.opens(issued.key.reveal()));
-    fixture.advance(TimeDelta::seconds(30));
-    assert!(!fixture.opens(issued.key.reveal()));
-    assert!(fixture.opens(&fixture.first));
 }
 
 #[test]
@@ -236,31 +192,6 @@ fn a_use_that_cannot_be_saved_has_no_effect_and_is_saved_later() {
     fs::remove_dir(&in_the_way).unwrap();
     fixture.keys.save_last_uses();
     assert_eq!(fixture.file.last_uses().unwrap().len(), 1);
-}
-
-#[tokio::test]
-async fn changes_take_effect_while_another_process_holds_the_lock() {
-    let fixture = Fixture::new();
-    let active = fs::read(fixture.file.path()).unwrap();
-    let id = fixture.file.keys().unwrap()[0].id();
-    fixture.file.revoke(&id, fixture.clock.now()).unwrap();
-    let revoked = fs::read(fixture.file.path()).unwrap();
-    fs::write(fixture.file.path(), &active).unwrap();
-    let _held = fixture.file.lock(Duration::ZERO).unwrap();
-    // This use has to be recorded, which needs the lock.
-    assert!(fixture.opens(&fixture.first));
-    let watcher = tokio::spawn(fixture.keys.clone().watch());
-    for (content, accepted) in [(&revoked, false), (&active, true), (&revoked, false)] {
-        fs::write(fixture.file.path(), content).unwrap();
-        let noticed = async {
-            let mut again = time::interval(Duration::from_millis(20));
-            while fixture.opens(&fixture.first) != accepted {
-                again.tick().await;
-            }
-        };
-        time::timeout(Duration::from_secs(20), noticed).await.expect("the change is noticed");
-    }
-    watcher.abort();
 }
 
 #[tokio::test]

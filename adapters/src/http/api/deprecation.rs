@@ -15,19 +15,3 @@ const SUCCESSOR: (HeaderName, HeaderValue) =
 pub(crate) fn announce(headers: &mut HeaderMap) {
     headers.extend([DEPRECATION, SUNSET, SUCCESSOR]);
 }
-
-#[cfg(test)]
-mod tests {
-    use chrono::{DateTime, Utc};
-
-    use super::*;
-
-    #[test]
-    fn the_removal_is_announced_five_years_ahead() {
-        let seconds = DEPRECATION.1.to_str().unwrap().strip_prefix('@').unwrap().parse().unwrap();
-        let since: DateTime<Utc> = DateTime::from_timestamp(seconds, 0).unwrap();
-        assert_eq!(since.to_rfc3339(), "2025-12-05T00:00:00+00:00");
-        let until = DateTime::parse_from_rfc2822(SUNSET.1.to_str().unwrap()).unwrap();
-        assert_eq!(until.to_rfc3339(), "2030-12-05T00:00:00+00:00");
-    }
-}

@@ -2,10 +2,7 @@
 
 use std::{net::IpAddr, str::FromStr};
 
-use axum::http::{
-    HeaderMap, HeaderName,
-    header::{FORWARDED, HeaderValue},
-};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header::FORWARDED};
 use ipnet::IpNet;
 
 use crate::http::site::InvalidSetting;
@@ -63,23 +60,20 @@ pub(crate) fn of(peer: IpAddr, proxies: &[TrustedProxy], headers: &HeaderMap) ->
 
 /// The `for` of every element of a `Forwarded` header (RFC 7239); `None` where it names no address.
 fn forwarded_hops(value: &str) -> Vec<Option<IpAddr>> {
-    let elements = split_outside_quotes(value, ',').into_iter();
-    let hop = |element: &str| {
-        let mut pairs =
-            split_outside_quotes(element, ';').into_iter().filter_map(|pair| pair.split_once('='));
+    let hop = |element| {
+        let mut pairs = split_outside_quotes(element, ';').filter_map(|pair| pair.split_once('='));
         let (_, value) = pairs.find(|(name, _)| name.trim().eq_ignore_ascii_case("for"))?;
         node(value.trim().trim_matches('"'))
     };
-    elements.map(hop).collect()
+    split_outside_quotes(value, ',').map(hop).collect()
 }
 
-fn split_outside_quotes(text: &str, separator: char) -> Vec<&str> {
+fn split_outside_quotes(text: &str, separator: char) -> impl Iterator<Item = &str> {
     let mut quoted = false;
     text.split(move |c| {
         quoted ^= c == '"';
         c == separator && !quoted
     })
-    .collect()
 }
 
 /// An address, with or without brackets and a port.

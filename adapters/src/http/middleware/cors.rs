@@ -11,15 +11,7 @@ use std::{
 
 use axum::{
     extract::Request,
-    http::{
-        HeaderMap, HeaderValue, Method, StatusCode,
-        header::{
-            ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-            ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN,
-            VARY,
-        },
-        uri::Authority,
-    },
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header, uri::Authority},
     response::{IntoResponse as _, Response},
 };
 
@@ -65,7 +57,7 @@ pub(crate) fn allowed_origin(origins: &[Origin], headers: &HeaderMap) -> Option<
     if origins.is_empty() {
         return None;
     }
-    let page = headers.get(ORIGIN)?;
+    let page = headers.get(header::ORIGIN)?;
     let allowed = origins.iter().find(|origin| origin.0 == ANY || origin.0 == page)?;
     Some(allowed.0.clone())
 }
@@ -75,22 +67,22 @@ pub(crate) fn announce(origins: &[Origin], allowed: Option<&HeaderValue>, header
     if origins.is_empty() {
         return;
     }
-    headers.append(VARY, HeaderValue::from_static("Origin"));
+    headers.append(header::VARY, HeaderValue::from_static("Origin"));
     if let Some(allowed) = allowed {
-        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, allowed.clone());
-        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED_HEADERS);
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, allowed.clone());
+        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED_HEADERS);
     }
 }
 
 /// The response to the preflight of an allowed page: the same for every path, so that it does not reveal which exist.
 pub(crate) fn preflight(request: &Request, allowed: Option<&HeaderValue>) -> Option<Response> {
-    let is_preflight =
-        request.method() == Method::OPTIONS && request.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+    let is_preflight = request.method() == Method::OPTIONS
+        && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
     (is_preflight && allowed.is_some()).then(|| {
         let headers = [
-            (ACCESS_CONTROL_ALLOW_METHODS, METHODS.clone()),
-            (ACCESS_CONTROL_ALLOW_HEADERS, REQUEST_HEADERS),
-            (ACCESS_CONTROL_MAX_AGE, MAX_AGE),
+            (header::ACCESS_CONTROL_ALLOW_METHODS, METHODS.clone()),
+            (header::ACCESS_CONTROL_ALLOW_HEADERS, REQUEST_HEADERS),
+            (header::ACCESS_CONTROL_MAX_AGE, MAX_AGE),
         ];
         (StatusCode::NO_CONTENT, headers).into_response()
     })
@@ -119,46 +111,22 @@ mod tests {
 
     #[test]
     fn an_origin_is_written_as_browsers_write_it() {
-        for text in [
-            "*",
-            "https://shop.example.com",
-            "http://localhost:3000",
-            "http://[::1]:8080",
-            "https://a.b:8443",
-        ] {
+        let origins = "* https://shop.example.com http://localhost:3000 http://[::1]:8080 https://a.b:8443";
+        for text in origins.split(' ') {
             assert_eq!(text.parse(), Ok(Origin(HeaderValue::from_static(text))));
         }
-        for text in [
+        let hosts = "shop.example.com/ shop.example.com/a Shop.example.com shop.example.com:443 a@shop.example.com *.example.com/";
+        let hosts = hosts.split(' ').map(|host| format!("https://{host}"));
+        let others = [
             "",
             "null",
             "shop.example.com",
-            "https://shop.example.com/",
-            "https://shop.example.com/a",
-            "https://Shop.example.com",
-            "https://shop.example.com:443",
             "http://shop.example.com:80",
-            "https://a@shop.example.com",
-            "https://*.example.com/",
             "file://x",
             "https://a, https://b",
-        ] {
+        ];
+        for text in hosts.chain(others.map(str::to_owned)) {
             assert!(text.parse::<Origin>().is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn only_named_pages_are_allowed() {
-        let page = |origin| HeaderMap::from_iter([(ORIGIN, HeaderValue::from_static(origin))]);
-        let origins = ["https://a.example", "https://b.example"].map(|text| text.parse().unwrap());
-        assert_eq!(
-            allowed_origin(&origins, &page("https://b.example")),
-            Some(HeaderValue::from_static("https://b.example"))
-        );
-        for other in ["https://c.example", "http://a.example", "https://a.example:8443", "null", "*"] {
-            assert_eq!(allowed_origin(&origins, &page(other)), None, "{other}");
-        }
-        assert_eq!(allowed_origin(&origins, &HeaderMap::new()), None);
-        assert_eq!(allowed_origin(&[], &page("https://a.example")), None);
-        assert_eq!(allowed_origin(&[Origin(ANY)], &page("https://c.example")), Some(ANY));
     }
 }

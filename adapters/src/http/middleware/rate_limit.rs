@@ -28,19 +28,6 @@ pub(crate) fn seconds(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::Allowance;
-
-    #[test]
-    fn the_headers_say_what_is_left() {
-        let allowance = Allowance::new("2/m".parse().unwrap());
-        for (state, rejected) in [("r=1;t=30", false), ("r=0;t=60", false), ("r=0;t=60", true)] {
-            let (balance, mut headers) = (allowance.take(), HeaderMap::new());
-            announce(balance, &mut headers);
-            assert_eq!(headers[RATELIMIT_POLICY], "\"key\";q=2;w=60");
-            assert_eq!(headers[RATELIMIT], format!("\"key\";{state}"));
-            assert_eq!(balance.wait.is_some(), rejected);
-        }
-    }
 
     #[test]
     fn a_part_of_a_second_is_a_whole_one() {

@@ -51,7 +51,8 @@ pub(super) struct Slot {
     pub(super) activity: Arc<Activity>,
     admission: Arc<Admission>,
     id: u64,
-    client: Option<IpNet>,
+    /// `None` for a trusted proxy, which shares the connection among clients.
+    pub(super) client: Option<IpNet>,
     is_authenticated: AtomicBool,
     _permit: OwnedSemaphorePermit,
 }
@@ -115,11 +116,6 @@ impl Admission {
 }
 
 impl Slot {
-    /// Whether many clients may share the connection.
-    pub(super) fn is_of_trusted_proxy(&self) -> bool {
-        self.client.is_none()
-    }
-
     /// Protects the connection from eviction.
     pub(super) fn mark_authenticated(&self) {
         if !self.is_authenticated.swap(true, Relaxed) {

@@ -6,7 +6,11 @@ use axum::{
     BoxError, Router,
     http::{Request, Response, StatusCode, header::CONTENT_LENGTH},
 };
-use hyper::{body::Incoming, service::service_fn};
+use http_body_util::BodyExt as _;
+use hyper::{
+    body::{Body as HttpBody, Incoming},
+    service::service_fn,
+};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
@@ -20,7 +24,7 @@ use tower::ServiceExt as _;
 use super::{
     Settings,
     admission::Slot,
-    instrumented::{InstrumentedStream, ResponseBody},
+    instrumented::{Chunk, InstrumentedStream},
     request_body,
     timeouts::{Extent, InFlightRequest},
 };
@@ -132,7 +136,7 @@ impl Connection {
         self: Arc<Self>,
         request: Request<Incoming>,
         in_flight: Arc<InFlightRequest>,
-    ) -> Result<Response<ResponseBody>, Infallible> {
+    ) -> Result<Response<impl HttpBody<Data = Chunk, Error = axum::Error>>, Infallible> {
         let mut request = request_body::wrap(request, &in_flight);
         request.extensions_mut().insert(Peer { address: self.peer, request: in_flight.clone() });
         let Ok(mut response) = self.shared.router.clone().oneshot(request).await;
@@ -143,10 +147,12 @@ impl Connection {
         let extent = response.extensions().get::<Extent>().copied().unwrap_or_default();
         if in_flight.response_began(extent) {
             self.slot.mark_authenticated();
-        } else if !self.slot.is_of_trusted_proxy() {
+        } else if self.slot.client.is_some() {
             self.slot.activity.evict_if_flooded();
         }
-        Ok(response.map(|body| ResponseBody { body, request: in_flight }))
+        // An empty body, too, keeps its request in flight until it was sent.
+        let chunk = move |bytes| Chunk::new(bytes, in_flight.clone());
+        Ok(response.map(|body| body.map_frame(move |frame| frame.map_data(&chunk))))
     }
 }
 

@@ -1,14 +1,14 @@
-//! The stream and the response bodies of a connection, which report to its [`Activity`].
+//! The stream of a connection and the chunks of its responses, which report to its [`Activity`].
 
 use std::{
     io::{self, IoSlice},
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
-use axum::body::{Body, Bytes};
-use hyper::body::{Body as HttpBody, Buf, Frame, SizeHint};
+use axum::body::Bytes;
+use hyper::body::Buf;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::timeouts::{Activity, InFlightRequest};
@@ -66,35 +66,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for InstrumentedStream<S> {
     }
 }
 
-/// A response body that keeps its request in flight until the client has read its last chunk.
-pub(super) struct ResponseBody {
-    pub(super) body: Body,
-    pub(super) request: Arc<InFlightRequest>,
-}
-
-impl HttpBody for ResponseBody {
-    type Data = Chunk;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Chunk>, axum::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        let chunk = |bytes| Chunk::new(bytes, self.request.clone());
-        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(chunk))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// A chunk of a response that the client has not read completely.
+/// A chunk of a response. It keeps its request in flight until the client has read it.
 pub(super) struct Chunk {
     bytes: Bytes,
     /// The memory that the chunk holds: none if it is a part of a file that all responses share.

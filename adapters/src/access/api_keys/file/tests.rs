@@ -50,30 +50,6 @@ fn only_the_hash_of_an_issued_key_is_stored() {
 }
 
 #[test]
-fn a_key_is_issued_only_in_a_directory_that_exists_and_a_new_file_is_reported() {
-    let (directory, file) = in_missing_directory();
-    let error = file.issue(new_key("shop"), Utc::now()).unwrap_err();
-    assert!(error.to_string().contains("/data/of/petstore does not exist: create it"), "{error}");
-    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
-
-    let (_directory, file) = in_directory();
-    let new_file = |file: &KeyFile| file.issue(new_key("shop"), Utc::now()).unwrap().new_file;
-    assert_eq!(new_file(&file), Some(fs::canonicalize(file.path()).unwrap_or_default()));
-    assert_eq!(new_file(&file), None);
-}
-
-#[test]
-fn only_the_owner_can_read_the_files_and_new_directories() {
-    let (directory, file) = in_missing_directory();
-    let first = file.issue_first(Utc::now()).unwrap().unwrap();
-    assert_eq!(mode(file.path()), 0o600);
-    assert_eq!(mode(&first), 0o600);
-    for below in ["data", "data/of", "data/of/petstore"] {
-        assert_eq!(mode(&directory.path().join(below)), 0o700, "{below}");
-    }
-}
-
-#[test]
 fn a_file_with_wide_permissions_is_narrowed_by_the_next_change() {
     let (_directory, file) = in_directory();
     file.issue(new_key("shop"), Utc::now()).unwrap();

@@ -55,14 +55,6 @@ fn both_keys_are_active_until_the_overlap_ends() {
 }
 
 #[test]
-fn without_an_overlap_the_old_key_ends_at_once() {
-    let fixture = Fixture::new();
-    let old = fixture.issue(None);
-    let replaced = fixture.rotate(&old.id(), TimeDelta::zero()).unwrap().1;
-    assert_eq!(replaced.state(fixture.now), KeyState::Expired);
-}
-
-#[test]
 fn an_overlap_does_not_extend_the_lifetime_of_a_key() {
     let fixture = Fixture::new();
     let end = fixture.now + TimeDelta::minutes(1);

@@ -1,11 +1,21 @@
 //! The mark must survive whatever a log can survive, and reveal when the log did not.
 
+use std::path::PathBuf;
+
 use tempfile::TempDir;
 
 use super::*;
 
 fn mark(position: u64) -> Version {
     Version::at(Position(position), CommitId(Uuid::from_u128(u128::from(position) * 7)))
+}
+
+/// A new mark and its path. The directory is deleted when dropped.
+fn new_mark() -> (TempDir, PathBuf, HighWaterMark) {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("mark");
+    let high_water_mark = HighWaterMark::create(&path).unwrap();
+    (directory, path, high_water_mark)
 }
 
 fn reopened(path: &Path) -> Version {
@@ -32,9 +42,7 @@ fn a_mark_comes_back_as_it_was_raised() {
 #[test]
 fn a_torn_write_leaves_the_mark_that_was_synced_before() {
     for torn_at in 0..SLOT_LEN {
-        let directory = TempDir::new().unwrap();
-        let path = directory.path().join("mark");
-        let mut high_water_mark = HighWaterMark::create(&path).unwrap();
+        let (_directory, path, mut high_water_mark) = new_mark();
         high_water_mark.raise(mark(8)).unwrap();
         high_water_mark.sync().unwrap();
         high_water_mark.raise(mark(9)).unwrap();
@@ -52,9 +60,7 @@ fn a_torn_write_leaves_the_mark_that_was_synced_before() {
 #[test]
 fn a_settled_mark_survives_the_loss_of_either_slot() {
     for slot in 0..SLOTS {
-        let directory = TempDir::new().unwrap();
-        let path = directory.path().join("mark");
-        let mut high_water_mark = HighWaterMark::create(&path).unwrap();
+        let (_directory, path, mut high_water_mark) = new_mark();
         high_water_mark.raise(mark(3)).unwrap();
         high_water_mark.settle().unwrap();
         high_water_mark.file.write_all_at(&[0; SLOT_LEN], slot as u64 * SLOT_DISTANCE).unwrap();
@@ -64,20 +70,11 @@ fn a_settled_mark_survives_the_loss_of_either_slot() {
 
 #[test]
 fn only_a_log_that_holds_the_marked_commit_passes() {
-    let directory = TempDir::new().unwrap();
-    let mut high_water_mark = HighWaterMark::create(&directory.path().join("mark")).unwrap();
-    assert_eq!(
-        check_nothing_is_lost(high_water_mark.mark, Position(0), None),
-        Ok(()),
-        "nothing was promised yet"
-    );
+    let (_directory, _, mut high_water_mark) = new_mark();
+    assert_eq!(check_nothing_is_lost(high_water_mark.mark, Position(0), None), Ok(()), "no promise");
     high_water_mark.raise(mark(5)).unwrap();
     assert_eq!(check_nothing_is_lost(high_water_mark.mark, Position(5), mark(5).commit), Ok(()));
-    assert_eq!(
-        check_nothing_is_lost(high_water_mark.mark, Position(9), mark(5).commit),
-        Ok(()),
-        "ahead is fine"
-    );
+    assert_eq!(check_nothing_is_lost(high_water_mark.mark, Position(9), mark(5).commit), Ok(()), "ahead");
     for (head, found) in [(Position(4), None), (Position(0), None), (Position(5), mark(6).commit)] {
         let rejected = check_nothing_is_lost(high_water_mark.mark, head, found).unwrap_err();
         assert_eq!(rejected.fault, Fault::Damaged, "{head} {found:?}");
@@ -87,9 +84,7 @@ fn only_a_log_that_holds_the_marked_commit_passes() {
 #[test]
 fn a_reopened_mark_does_not_write_over_the_one_that_was_synced_last() {
     for last in 1..=3 {
-        let directory = TempDir::new().unwrap();
-        let path = directory.path().join("mark");
-        let mut high_water_mark = HighWaterMark::create(&path).unwrap();
+        let (_directory, path, mut high_water_mark) = new_mark();
         for position in 1..=last {
             high_water_mark.raise(mark(position)).unwrap();
             high_water_mark.sync().unwrap();
@@ -102,8 +97,7 @@ fn a_reopened_mark_does_not_write_over_the_one_that_was_synced_last() {
 
 #[test]
 fn a_mark_tells_whether_it_was_synced() {
-    let directory = TempDir::new().unwrap();
-    let mut high_water_mark = HighWaterMark::create(&directory.path().join("mark")).unwrap();
+    let (_directory, _, mut high_water_mark) = new_mark();
     assert!(high_water_mark.synced);
     high_water_mark.raise(mark(1)).unwrap();
     assert!(!high_water_mark.synced);

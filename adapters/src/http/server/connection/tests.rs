@@ -17,10 +17,9 @@ use tokio::{
 };
 
 use super::*;
-use crate::access::{Authenticator, Principal, RejectedKey, Scopes};
 use crate::http::{
     Service, Site, public,
-    server::{admission::Admission, timeouts::Activity},
+    server::{admission::Admission, tests::AnyKey, timeouts::Activity},
 };
 
 const NEVER: Duration = Duration::from_hours(1);
@@ -37,18 +36,6 @@ const PATIENT: Settings = Settings {
 };
 const LIVEZ: &str = "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
 
-struct NoKeys;
-
-impl Authenticator for NoKeys {
-    fn authenticate(&self, _: &str) -> Result<Arc<Principal>, RejectedKey> {
-        Err(RejectedKey::Unknown)
-    }
-
-    fn check(&self, _: &application::KeyId) -> Result<Scopes, RejectedKey> {
-        Ok(Scopes::READ_WRITE)
-    }
-}
-
 /// A client at the other end of a connection.
 struct Peer {
     stream: DuplexStream,
@@ -61,7 +48,7 @@ impl Peer {
     fn connect(settings: Settings) -> Self {
         let (stream, theirs) = tokio::io::duplex(1024);
         let (drain, draining) = watch::channel(false);
-        let service = Arc::new(Service::new(Arc::new(NoKeys), Site::default(), Arc::default()));
+        let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default(), Arc::default()));
         let shared =
             Arc::new(Shared::new(public(&service, settings.body_timeout), service.clone(), settings));
         let activity = Activity::new(service.held.clone());
@@ -93,19 +80,6 @@ impl Peer {
         self.server.await.unwrap();
         read
     }
-}
-
-#[tokio::test]
-async fn a_peer_that_sends_nothing_is_disconnected() {
-    let peer = Peer::connect(Settings { head_timeout: SOON, ..PATIENT });
-    assert_eq!(peer.read_to_the_end().await, "");
-}
-
-#[tokio::test]
-async fn a_peer_that_sends_half_a_head_is_disconnected() {
-    let mut peer = Peer::connect(Settings { head_timeout: SOON, ..PATIENT });
-    peer.send("GET /livez HTTP/1.1\r\nhost").await;
-    assert_eq!(peer.read_to_the_end().await, "");
 }
 
 #[tokio::test]
@@ -168,34 +142,6 @@ async fn a_rejected_request_gets_no_100_continue() {
     peer.send("POST /v1/pets HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n").await;
     let response = peer.read_to_the_end().await;
     assert!(response.starts_with("HTTP/1.1 401") && response.contains("connection: close"), "{response}");
-}
-
-#[tokio::test]
-async fn what_the_parser_rejects_gets_a_short_response() {
-    let (too_many, too_large) = ("x: 1\r\n".repeat(100), "x".repeat(HEAD_MAX as usize));
-    for (request, status) in [
-        ("nonsense\r\n\r\n".to_owned(), "400"),
-        (format!("GET /livez HTTP/1.1\r\nhost: x\r\n{too_many}\r\n"), "431"),
-        (format!("GET /livez HTTP/1.1\r\nhost: x\r\nx: {too_large}\r\n\r\n"), "431"),
-        ("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n".to_owned(), "400"),
-    ] {
-        let peer = Peer::connect(PATIENT);
-        let (mut reading, mut sending) = tokio::io::split(peer.stream);
-        // The server may hang up before it has read everything.
-        tokio::spawn(async move { sending.write_all(request.as_bytes()).await });
-        let mut response = String::new();
-        reading.read_to_string(&mut response).await.unwrap();
-        assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{response}");
-    }
-}
-
-#[tokio::test]
-async fn an_idle_connection_is_closed_when_the_server_stops() {
-    let mut peer = Peer::connect(PATIENT);
-    peer.send(LIVEZ).await;
-    peer.read_past("}").await;
-    peer.drain.send_replace(true);
-    assert_eq!(peer.read_to_the_end().await, "");
 }
 
 #[tokio::test]
