@@ -15,7 +15,7 @@ pub(crate) fn int64(json: &str) -> Option<i64> {
     let significant = digits.trim_end_matches('0');
     let exponent = match exponent.parse::<isize>() {
         Ok(exponent) => Some(exponent),
-        // Zero is an int64 with every exponent, any other number with none of these.
+        // Too large for an `isize`: zero is still zero, and no other number is an int64.
         Err(error) if matches!(error.kind(), IntErrorKind::PosOverflow | IntErrorKind::NegOverflow) => None,
         Err(_) => return None,
     };
