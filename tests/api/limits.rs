@@ -161,7 +161,7 @@ fn one_address_gets_so_many_connections_and_others_get_theirs() {
 }
 
 #[test]
-fn a_quiet_key_is_served_beside_a_noisy_one_at_its_limit() {
+fn a_quiet_key_is_served_next_to_a_noisy_one() {
     const ROUNDS: usize = 300;
     let app = App::start();
     let noisy = app.issue_active_key(&["--name", "noisy", "--rate-limit", "10/s"]);
