@@ -50,7 +50,9 @@ impl Browser {
             "goog:chromeOptions": { "args": arguments(&profile) },
             "goog:loggingPrefs": { "browser": "ALL", "performance": "ALL" },
         }});
-        let session = browser.ask("POST", "/session", &json!({ "capabilities": capabilities }));
+        let session = eventually("the browser starts", || {
+            browser.try_ask("POST", "/session", &json!({ "capabilities": capabilities })).ok()
+        });
         session["sessionId"].as_str().expect("a session has an id").clone_into(&mut browser.session);
         browser
     }
@@ -154,10 +156,13 @@ impl Browser {
         self.command("POST", "execute/async", &json!({ "script": script, "args": [] }))
     }
 
-    /// What the page has complained about since it was asked last: errors, warnings, violated policies.
+    /// What the page has complained about since it was asked last: errors, warnings, violated policies. A request
+    /// that failed is no complaint: the page sends it again.
     pub fn complaints(&self) -> Vec<String> {
         let entries = self.log("browser");
-        let complaints = entries.iter().filter(|entry| entry["level"] != "INFO" && entry["level"] != "DEBUG");
+        let complaints = entries.iter().filter(|entry| {
+            entry["level"] != "INFO" && entry["level"] != "DEBUG" && entry["source"] != "network"
+        });
         complaints.map(|entry| entry["message"].to_string()).collect()
     }
 
@@ -199,10 +204,6 @@ impl Browser {
 
     fn try_command(&self, method: &str, command: &str, parameters: &Value) -> Result<Value, Value> {
         self.try_ask(method, &format!("/session/{}/{command}", self.session), parameters)
-    }
-
-    fn ask(&self, method: &str, path: &str, parameters: &Value) -> Value {
-        self.try_ask(method, path, parameters).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 
     fn try_ask(&self, method: &str, path: &str, parameters: &Value) -> Result<Value, Value> {

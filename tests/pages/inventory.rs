@@ -35,6 +35,8 @@ fn wait_for_rows(browser: &Browser, expected: &[&str]) {
 }
 
 fn add(browser: &Browser, name: &str, category: &str, status: &str) {
+    // The list may have shown the last pet before the form had the response to it.
+    browser.see("#submit:enabled");
     browser.fill("#name", name);
     browser.fill("#category", category);
     browser.run(&format!("document.querySelector('#status').value = {status:?}"));
@@ -136,6 +138,22 @@ async fn a_create_whose_response_is_lost_is_sent_again_and_adds_one_pet() {
         app.get("/v1/pets").json(),
         json!([{ "id": 1, "name": "Rex", "categoryId": 7, "status": "sold" }])
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_pet_can_be_entered_while_the_last_one_is_being_added() {
+    let app = App::start();
+    let proxy = CutProxy::start(app.address()).await;
+    let browser = open(proxy.address());
+    sign_in(&browser, &app.key);
+    proxy.refuse();
+    add(&browser, "Rex", "7", "");
+    browser.see_text("#add-error", "Trying again");
+    browser.fill("#name", "Bella");
+    proxy.heal();
+    wait_for_rows(&browser, &["1|Rex|7|"]);
+    browser.click("#submit:enabled");
+    wait_for_rows(&browser, &["1|Rex|7|", "2|Bella|7|"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

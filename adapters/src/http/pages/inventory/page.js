@@ -287,13 +287,14 @@ element("view").addEventListener("submit", async (event) => {
 let draft = { body: null, requestKey: null };
 let attempt = null;
 
-function bodyOf(form) {
-  const category = form.category.trim();
+function draftBody() {
+  const category = element("category").value.trim();
+  const status = element("status").value;
   // Digits are sent as they were typed, so that large numbers stay exact; the service judges everything else.
   const number = /^-?(0|[1-9]\d*)$/.test(category) ? category : JSON.stringify(category);
-  const fields = [`"name":${JSON.stringify(form.name)}`];
+  const fields = [`"name":${JSON.stringify(element("name").value)}`];
   if (category !== "") fields.push(`"categoryId":${number}`);
-  if (form.status !== "") fields.push(`"status":${JSON.stringify(form.status)}`);
+  if (status !== "") fields.push(`"status":${JSON.stringify(status)}`);
   return `{${fields.join(",")}}`;
 }
 
@@ -356,8 +357,7 @@ element("add-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   if (attempt) return;
   clearRefusal();
-  const form = { name: element("name").value, category: element("category").value, status: element("status").value };
-  const body = bodyOf(form);
+  const body = draftBody();
   if (draft.body !== body) draft = { body, requestKey: newRequestKey() };
   attempt = new AbortController();
   element("submit").disabled = true;
@@ -365,8 +365,11 @@ element("add-form").addEventListener("submit", async (event) => {
   try {
     const pet = await create(body, draft.requestKey, attempt.signal);
     draft = { body: null, requestKey: null };
-    element("add-form").reset();
-    element("name").focus();
+    // The person may have begun to enter the next pet.
+    if (draftBody() === body) {
+      element("add-form").reset();
+      element("name").focus();
+    }
     say(`Added pet ${pet.id}`);
     await view.load("refresh");
   } catch (failure) {
