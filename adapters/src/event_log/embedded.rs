@@ -30,7 +30,7 @@ use std::{
     fmt,
     path::Path,
     pin::pin,
-    sync::{Arc, mpsc::RecvTimeoutError},
+    sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -40,7 +40,6 @@ use application::ports::{
     StoredRecord, Version,
 };
 use async_trait::async_trait;
-use parking_lot::Mutex;
 use tokio::{
     runtime,
     sync::{mpsc, oneshot},
@@ -54,6 +53,7 @@ pub use layout::{Layout, sync_files};
 pub use read_only::{FoundRecords, ReadOnlyLog};
 pub use reading::{Records, Visit, damaged, missing};
 
+pub(crate) use failed_sync::read_block;
 pub(crate) use high_water_mark::check_nothing_is_lost;
 pub(crate) use opening::{check, discard};
 pub(crate) use panics::{one_line, silence_panics};
@@ -70,19 +70,13 @@ pub const RECORD_MAX: usize = 8 * 1024 * 1024;
 const QUEUE_MAX: usize = 16;
 /// How long a call may take before the engine is asked to [`unblock`](Engine::unblock) its callers.
 const UNBLOCK_DELAY: Duration = Duration::from_secs(1);
-/// How long dropping a log waits until it is closed. Longer than the timeout of the service, which then exits with an
-/// error. No acknowledged commit depends on a clean close.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A log on an embedded engine. Holds its store until it is dropped. Dropping blocks until everything is closed, but
-/// only for a limited time: a hanging disk must not keep the process alive.
+/// A log on an embedded engine. Holds its store until it is dropped. Dropping blocks until everything is closed.
 pub struct EmbeddedLog<E: Engine> {
     shared: Arc<SharedState<E>>,
-    /// `None` only while the log is being dropped.
     requests: Option<mpsc::Sender<QueuedAppend>>,
+    /// `None` only while the log is being dropped.
     thread: Option<JoinHandle<()>>,
-    /// Disconnects when the thread has closed the log. The lock makes it `Sync`.
-    closed: Mutex<std::sync::mpsc::Receiver<()>>,
 }
 
 impl<E: Engine> EmbeddedLog<E> {
@@ -94,11 +88,8 @@ impl<E: Engine> EmbeddedLog<E> {
         io_error::survive_the_file_size_limit();
         let (requests, queue) = mpsc::channel(QUEUE_MAX);
         let (opened, outcome) = std::sync::mpsc::channel();
-        let (closing, closed) = std::sync::mpsc::channel::<()>();
         let path = path.as_ref().to_path_buf();
         let thread = thread::Builder::new().name("petstore-log".into()).spawn(move || {
-            // Dropped last, even if the thread panics.
-            let _closing = closing;
             let runtime = runtime::Builder::new_current_thread().enable_time().build();
             let runtime = runtime.map_err(|error| no_thread(&error));
             match runtime.and_then(|runtime| Ok((LogThread::open(&path)?, runtime))) {
@@ -114,10 +105,7 @@ impl<E: Engine> EmbeddedLog<E> {
         });
         let thread = thread.map_err(|error| no_thread(&error))?;
         match outcome.recv() {
-            Ok(Ok(shared)) => {
-                let (requests, thread) = (Some(requests), Some(thread));
-                Ok(Self { shared, requests, thread, closed: Mutex::new(closed) })
-            }
+            Ok(Ok(shared)) => Ok(Self { shared, requests: Some(requests), thread: Some(thread) }),
             Ok(Err(error)) => {
                 // Wait until the store is released, so that the caller can retry at once.
                 let _ = thread.join();
@@ -159,7 +147,7 @@ impl<E: Engine> EmbeddedLog<E> {
         }
     }
 
-    /// Whether the thread has ended. It ends early only if its error handling panics.
+    /// Whether the thread has ended, which it does early only if it panics.
     fn has_stopped(&self) -> bool {
         self.thread.as_ref().is_some_and(JoinHandle::is_finished)
     }
@@ -191,7 +179,7 @@ impl<E: Engine> LogSource for EmbeddedLog<E> {
     }
 
     fn storage_stats(&self) -> StorageStats {
-        self.shared.storage_stats()
+        self.shared.storage_stats.read().clone()
     }
 }
 
@@ -220,20 +208,8 @@ impl<E: Engine> EventLog for EmbeddedLog<E> {
 impl<E: Engine> Drop for EmbeddedLog<E> {
     fn drop(&mut self) {
         self.requests = None;
-        let Some(thread) = self.thread.take() else { return };
-        match self.closed.get_mut().recv_timeout(CLOSE_TIMEOUT) {
-            Err(RecvTimeoutError::Timeout) => {
-                tracing::warn!(
-                    target: "petstore::storage",
-                    timeout = ?CLOSE_TIMEOUT,
-                    "the log did not close in time; every acknowledged commit is durable"
-                );
-            }
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => {
-                // A panic was reported when it happened.
-                let _ = thread.join();
-            }
-        }
+        // A panic of the thread was reported when it happened.
+        let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 

@@ -1,7 +1,6 @@
 //! The thread that owns the engine: the only thread that writes, and the one that reopens the log after an error.
 
 use std::{
-    panic::{self, AssertUnwindSafe},
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
@@ -81,21 +80,8 @@ impl<E: Engine> LogThread<E> {
         Ok(thread)
     }
 
-    /// Runs until the queue is closed, then closes the log. After a panic, the log is reopened.
+    /// Runs until the queue is closed, then closes the log.
     pub(super) fn run(mut self, runtime: &Runtime, mut requests: mpsc::Receiver<QueuedAppend>) {
-        loop {
-            let serve = AssertUnwindSafe(|| self.serve(runtime, &mut requests));
-            match panic::catch_unwind(serve) {
-                Ok(()) => return self.close(),
-                Err(panic) => {
-                    let detail = format!("the log thread panicked ({})", panics::message(&*panic));
-                    self.fail(&Fault::WriteFailed.error(detail), 1);
-                }
-            }
-        }
-    }
-
-    fn serve(&mut self, runtime: &Runtime, requests: &mut mpsc::Receiver<QueuedAppend>) {
         loop {
             let next = runtime.block_on(async {
                 match self.next_maintenance() {
@@ -109,7 +95,7 @@ impl<E: Engine> LogThread<E> {
                     // The caller may have stopped waiting; the record is stored anyway.
                     let _ = request.reply.send(outcome);
                 }
-                Ok(None) => return,
+                Ok(None) => return self.close(),
                 // Detects missing files before the next commit.
                 Err(_elapsed) if matches!(self.state, ThreadState::Open) => {
                     drop(self.close_if_files_missing());
@@ -130,7 +116,7 @@ impl<E: Engine> LogThread<E> {
         let files = E::files(layout).unwrap_or_default();
         let bytes = files.iter().filter_map(|file| Some(file.metadata().ok()?.len())).sum();
         *self.shared.storage_stats.write() = StorageStats {
-            sync_micros: None,
+            sync_micros: Some(self.shared.sync_micros.clone()),
             log_bytes: Some(bytes),
             disk_free: space.map(|space| space.free),
             disk_reserved: space.map(|space| space.floor),
@@ -145,7 +131,8 @@ impl<E: Engine> LogThread<E> {
         if expected != self.store.mark.mark {
             return Err(AppendError::Conflict);
         }
-        if let Err(error) = space::check_room(&self.store.layout.directory, record.bytes.len()) {
+        let needed = space::AMPLIFICATION * record.bytes.len() as u64;
+        if let Err(error) = space::check_room(&self.store.layout.directory, needed) {
             let closed = self.close_if_files_missing().unwrap_or_else(|| self.stop(ThreadState::Full, error));
             return Err(AppendError::Closed(closed));
         }
@@ -206,7 +193,7 @@ impl<E: Engine> LogThread<E> {
             }
             ThreadState::Full => {
                 if self.close_if_files_missing().is_none()
-                    && space::check_room_again(&self.store.layout.directory).is_ok()
+                    && space::check_room(&self.store.layout.directory, space::RESUME_MARGIN).is_ok()
                 {
                     self.resume();
                 }
@@ -258,7 +245,7 @@ impl<E: Engine> LogThread<E> {
         let writable = failed_sync::write_marker(&layout.not_synced);
         let writable = writable.map_err(io_error("reopening the log"));
         match writable.and_then(|()| self.replace_engine()) {
-            Ok(()) => match space::check_room_again(&self.store.layout.directory) {
+            Ok(()) => match space::check_room(&self.store.layout.directory, space::RESUME_MARGIN) {
                 Ok(()) => self.resume(),
                 Err(error) => {
                     self.stop(ThreadState::Full, error);

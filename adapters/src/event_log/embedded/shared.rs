@@ -41,15 +41,12 @@ pub(super) struct SharedState<E> {
 
 impl<E: Engine> SharedState<E> {
     pub(super) fn new(engine: E, layout: &Layout, head: Position) -> Self {
-        let durability = durability_of(&engine, layout);
-        let engine = RwLock::new(Some(engine));
-        let sync_micros = Arc::new(Histogram::new(Histogram::STORAGE_MICROS));
         Self {
-            engine,
+            durability: durability_of(&engine, layout),
+            engine: RwLock::new(Some(engine)),
             head: watch::Sender::new(head),
             closed: RwLock::new(None),
-            durability,
-            sync_micros,
+            sync_micros: Arc::new(Histogram::new(Histogram::STORAGE_MICROS)),
             storage_stats: RwLock::default(),
         }
     }
@@ -68,10 +65,6 @@ impl<E: Engine> SharedState<E> {
             Some(error) => Err(error.clone()),
             None => Ok(*self.head.borrow()),
         }
-    }
-
-    pub(super) fn storage_stats(&self) -> StorageStats {
-        StorageStats { sync_micros: Some(self.sync_micros.clone()), ..self.storage_stats.read().clone() }
     }
 
     pub(super) fn why_closed(&self) -> LogError {

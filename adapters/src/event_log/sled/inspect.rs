@@ -13,14 +13,13 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io,
-    os::unix::fs::FileExt as _,
 };
 
 use application::ports::{Position, Version};
 
 use super::{Sled, chunks, records};
 use crate::{
-    event_log::embedded::{Engine as _, Layout},
+    event_log::embedded::{Engine as _, Layout, read_block},
     private_files::open_to_read,
 };
 
@@ -96,15 +95,7 @@ fn holds<'a>(file: &File, offsets: impl Iterator<Item = &'a u64>, mark: Version)
 
 pub(super) fn read(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; len];
-    let mut filled = 0;
-    while filled < len {
-        match file.read_at(&mut bytes[filled..], offset + filled as u64) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
+    let filled = read_block(file, &mut bytes, offset)?;
     bytes.truncate(filled);
     Ok(bytes)
 }
