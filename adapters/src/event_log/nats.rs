@@ -237,31 +237,26 @@ impl LogSource for NatsLog {
         if after >= self.known() && self.head().await? <= after {
             return Ok(vec![]);
         }
-        let stream = &self.address.stream;
-        if bound.records > 1 {
-            let mut found = reading::from_any_replica(&self.connection, stream, after, bound).await?;
-            // A replica may show a commit before the leader does, which would look like a lost commit later.
-            if found.last().is_some_and(|record| record.position > self.known()) {
-                self.head().await?;
-                let known = self.known();
-                found.retain(|record| record.position <= known);
-            }
-            if let Some(newest) = found.last() {
-                self.last.lock().record(newest.version(), epoch);
+        let mut found = reading::records(&self.connection, &self.address.stream, after, bound).await?;
+        if found.is_empty() {
+            let head = self.head().await?;
+            if head <= after {
                 return Ok(found);
             }
+            let detail =
+                format!("the commit at position {} is missing, but the log continues to {head}", after.next());
+            return Err(Fault::Damaged.error(detail));
         }
-        if let Some(record) = reading::from_leader(&self.connection, stream, after.next()).await? {
-            self.last.lock().record(record.version(), epoch);
-            return Ok(vec![record]);
+        // A replica may show a commit before the leader does, which would look like a lost commit later.
+        if found.last().is_some_and(|record| record.position > self.known()) {
+            self.head().await?;
+            let known = self.known();
+            found.retain(|record| record.position <= known);
         }
-        let head = self.head().await?;
-        if head <= after {
-            return Ok(vec![]);
+        if let Some(newest) = found.last() {
+            self.last.lock().record(newest.version(), epoch);
         }
-        let detail =
-            format!("the commit at position {} is missing, but the log continues to {head}", after.next());
-        Err(Fault::Damaged.error(detail))
+        Ok(found)
     }
 
     async fn head(&self) -> Result<Position, LogError> {

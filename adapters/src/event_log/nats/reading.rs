@@ -27,9 +27,26 @@ struct StoredMessage {
     message: RawMessage,
 }
 
+/// Reads records after `after` from one replica, or the next one from the leader. Empty if the leader has none.
+pub(super) async fn records(
+    connection: &NatsConnection,
+    stream: &str,
+    after: Position,
+    bound: ReadBound,
+) -> Result<Vec<StoredRecord>, LogError> {
+    let mut found = vec![];
+    if bound.records > 1 {
+        found = from_any_replica(connection, stream, after, bound).await?;
+    }
+    if found.is_empty() {
+        found.extend(from_leader(connection, stream, after.next()).await?);
+    }
+    Ok(found)
+}
+
 /// Reads records after `after` from one replica, up to the first gap. The replica may lag behind the leader or not
 /// reply, so the result may be shorter than what the leader has, or empty.
-pub(super) async fn from_any_replica(
+async fn from_any_replica(
     connection: &NatsConnection,
     stream: &str,
     after: Position,

@@ -29,15 +29,8 @@ impl LogSource for SalvagedStream {
         if after >= self.last {
             return Ok(vec![]);
         }
-        let stream = &self.address.stream;
-        let mut found = vec![];
-        if bound.records > 1 {
-            found = reading::from_any_replica(&self.connection, stream, after, bound).await?;
-            found.retain(|record| record.position <= self.last);
-        }
-        if found.is_empty() {
-            found.extend(reading::from_leader(&self.connection, stream, after.next()).await?);
-        }
+        let mut found = reading::records(&self.connection, &self.address.stream, after, bound).await?;
+        found.retain(|record| record.position <= self.last);
         if found.is_empty() {
             return Err(Fault::Damaged.error(format!("the commit at position {} is missing", after.next())));
         }
