@@ -59,7 +59,7 @@ pub(crate) use opening::{check, discard};
 pub(crate) use panics::{one_line, silence_panics};
 pub(crate) use reading::read_within;
 
-use super::{SalvagedLog, check_size};
+use super::check_size;
 use high_water_mark::HighWaterMark;
 use log_thread::{LogThread, QueuedAppend};
 use shared::SharedState;
@@ -124,16 +124,6 @@ impl<E: Engine> EmbeddedLog<E> {
             return Err(Fault::AnotherLog.error(detail));
         }
         Self::open(path)
-    }
-
-    /// Opens the store at `path` read-only. Blocks.
-    pub fn open_to_read(path: impl AsRef<Path>) -> Result<ReadOnlyLog, LogError> {
-        ReadOnlyLog::open::<E>(path.as_ref())
-    }
-
-    /// Finds every record that can still be read in the store at `path`. Blocks.
-    pub fn salvage(path: impl AsRef<Path>) -> Result<SalvagedLog, LogError> {
-        ReadOnlyLog::salvage::<E>(path.as_ref())
     }
 
     /// Awaits a call that depends on the engine, and unblocks the engine at intervals.

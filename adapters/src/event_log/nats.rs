@@ -124,7 +124,8 @@ impl NatsLog {
     pub fn salvage(url: &str) -> BoxFuture<'_, Result<SalvagedStream, LogError>> {
         Box::pin(async move {
             let (address, connection) = connect(url).await?;
-            SalvagedStream::open(address, connection).await
+            let last = Position(stream::leader_info(&connection, &address).await?.state.last_sequence);
+            Ok(SalvagedStream { stream: address.stream, connection, last })
         })
     }
 

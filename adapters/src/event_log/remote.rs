@@ -46,22 +46,19 @@ impl RemoteLog {
         ca: Option<&'a Path>,
         key: &'a str,
     ) -> BoxFuture<'a, Result<Self, LogError>> {
-        Box::pin(Self::connect(url, ca, key))
-    }
-
-    async fn connect(url: ServiceUrl, ca: Option<&Path>, key: &str) -> Result<Self, LogError> {
-        if !url.is_protected() && !is_loopback(url.host()) {
-            return Err(Fault::CannotOpen.error(format!(
-                "{url} is on a network, and plain HTTP would expose the API key and the log there: use https, or add \
-                 ?tls=off to the URL if you trust the network"
-            )));
-        }
-        let wrong = |error: LogError| named(&url, &error);
-        let client =
-            ServiceClient::new(url.clone(), ca).and_then(|client| client.with_key(key)).map_err(wrong)?;
-        let log = Self { durability: durability_of(&client).await, client, reading: Mutex::default() };
-        log.head().await?;
-        Ok(log)
+        Box::pin(async move {
+            if !url.is_protected() && !is_loopback(url.host()) {
+                return Err(Fault::CannotOpen.error(format!(
+                    "{url} is on a network, and plain HTTP would expose the API key and the log there: use https, or add \
+                     ?tls=off to the URL if you trust the network"
+                )));
+            }
+            let client = ServiceClient::new(url.clone(), ca).and_then(|client| client.with_key(key));
+            let client = client.map_err(|error| named(&url, &error))?;
+            let log = Self { durability: durability_of(&client).await, client, reading: Mutex::default() };
+            log.head().await?;
+            Ok(log)
+        })
     }
 
     /// Opens a response that continues after `after`.

@@ -40,8 +40,8 @@ pub struct FoundRecords {
 
 impl ReadOnlyLog {
     /// Opens the store at `path`, and checks that it is complete. Blocks.
-    pub(super) fn open<E: Engine>(path: &Path) -> Result<Self, LogError> {
-        let layout = E::layout(path);
+    pub fn open<E: Engine>(path: impl AsRef<Path>) -> Result<Self, LogError> {
+        let layout = E::layout(path.as_ref());
         layout.check_kind()?;
         let lock = layout.lock_shared()?;
         let files = files_of::<E>(&layout)?;
@@ -70,8 +70,8 @@ impl ReadOnlyLog {
     }
 
     /// Finds the readable records of the store at `path`, which may be damaged. Blocks.
-    pub(super) fn salvage<E: Engine>(path: &Path) -> Result<SalvagedLog, LogError> {
-        let layout = E::layout(path);
+    pub fn salvage<E: Engine>(path: impl AsRef<Path>) -> Result<SalvagedLog, LogError> {
+        let layout = E::layout(path.as_ref());
         let lock = layout.lock_shared()?;
         let acknowledged = HighWaterMark::read(&layout.mark).ok().flatten();
         let mut found = panics::reading("salvaging the log", || E::salvage(&layout, acknowledged))?;

@@ -17,7 +17,11 @@ pub(super) struct Address {
     pub(super) servers: Vec<String>,
     pub(super) stream: String,
     pub(super) identity: Credentials,
-    pub(super) tls: TlsOptions,
+    pub(super) tls: TlsMode,
+    /// The only authority whose certificates are trusted; otherwise those that the system trusts.
+    pub(super) ca: Option<PathBuf>,
+    /// The certificate of this client, and its key.
+    pub(super) client_certificate: Option<(PathBuf, PathBuf)>,
     /// How many replicas a new stream gets (`replicas=3`).
     pub(super) replicas: Option<usize>,
     /// Whether the operator states that every server runs with `sync_interval: always` (`sync=always`).
@@ -34,18 +38,9 @@ pub(super) enum Credentials {
     File(PathBuf),
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct TlsOptions {
-    pub(super) mode: TlsMode,
-    /// The only authority whose certificates are trusted; otherwise those that the system trusts.
-    pub(super) ca: Option<PathBuf>,
-    pub(super) client: Option<(PathBuf, PathBuf)>,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TlsMode {
     /// If the server requires it. The default if all servers are on this machine.
-    #[default]
     ServerDecides,
     /// The same on a network, which the operator trusts (`tls=off`).
     Waived,
@@ -79,17 +74,17 @@ impl Address {
             servers: hosts(servers)?,
             stream: stream_name(stream)?,
             identity: user_info.map_or(Ok(Credentials::Anonymous), identity)?,
-            tls: TlsOptions::default(),
+            tls: TlsMode::ServerDecides,
+            ca: None,
+            client_certificate: None,
             replicas: None,
             sync_stated: false,
             monitors: vec![],
         };
         address.apply(query)?;
         // Otherwise an attacker in between could pretend to be a server without TLS.
-        if address.tls.mode == TlsMode::ServerDecides
-            && !address.servers.iter().all(|server| is_local(server))
-        {
-            address.tls.mode = TlsMode::Required;
+        if address.tls == TlsMode::ServerDecides && !address.servers.iter().all(|server| is_local(server)) {
+            address.tls = TlsMode::Required;
         }
         address.identity = match (address.identity, environment("NATS_PASSWORD")) {
             (Credentials::Token(user), Some(password)) => Credentials::Password { user, password },
@@ -103,10 +98,10 @@ impl Address {
         for (option, value) in form_urlencoded::parse(query.as_bytes()) {
             match (&*option, &*value) {
                 (_, "") => return Err(wrong("must give each option a value")),
-                ("tls", "off") => self.tls.mode = TlsMode::Waived,
-                ("tls", "required") => self.tls.mode = TlsMode::Required,
-                ("tls", "first") => self.tls.mode = TlsMode::First,
-                ("ca", file) => self.tls.ca = Some(file.into()),
+                ("tls", "off") => self.tls = TlsMode::Waived,
+                ("tls", "required") => self.tls = TlsMode::Required,
+                ("tls", "first") => self.tls = TlsMode::First,
+                ("ca", file) => self.ca = Some(file.into()),
                 ("cert", file) => cert = Some(file.into()),
                 ("key", file) => key = Some(file.into()),
                 ("creds", file) => self.identity = Credentials::File(file.into()),
@@ -125,13 +120,10 @@ impl Address {
                 _ => return Err(wrong(format!("supports only the options {OPTIONS}"))),
             }
         }
-        self.tls.client = match (cert, key) {
-            (Some(cert), Some(key)) => Some((cert, key)),
-            (None, None) => None,
-            (Some(_), None) | (None, Some(_)) => {
-                return Err(wrong("must have both cert and key, or neither"));
-            }
-        };
+        if cert.is_some() != key.is_some() {
+            return Err(wrong("must have both cert and key, or neither"));
+        }
+        self.client_certificate = cert.zip(key);
         Ok(())
     }
 }
@@ -222,8 +214,8 @@ mod tests {
     fn options_are_parsed() {
         let url = "nats://n/S?tls=first&ca=a.pem&cert=b&key=c&creds=d&replicas=5&sync=always&monitor=x:1,y:2";
         let address = parse(url).unwrap();
-        let client = Some(("b".into(), "c".into()));
-        assert_eq!(address.tls, TlsOptions { mode: TlsMode::First, ca: Some("a.pem".into()), client });
+        assert_eq!((address.tls, address.ca), (TlsMode::First, Some("a.pem".into())));
+        assert_eq!(address.client_certificate, Some(("b".into(), "c".into())));
         assert!(address.identity == Credentials::File("d".into()));
         assert_eq!((address.replicas, address.sync_stated), (Some(5), true));
         assert_eq!(address.monitors, ["x:1", "y:2"]);
@@ -237,8 +229,8 @@ mod tests {
             ("10.0.0.1:4222", TlsMode::Required),
             ("localhost:4222,[fd00::1]:4222", TlsMode::Required),
         ] {
-            assert_eq!(parse(&format!("nats://{servers}/S")).unwrap().tls.mode, mode, "{servers}");
-            let waived = parse(&format!("nats://{servers}/S?tls=off")).unwrap().tls.mode;
+            assert_eq!(parse(&format!("nats://{servers}/S")).unwrap().tls, mode, "{servers}");
+            let waived = parse(&format!("nats://{servers}/S?tls=off")).unwrap().tls;
             assert_eq!(waived, TlsMode::Waived, "{servers}");
         }
     }

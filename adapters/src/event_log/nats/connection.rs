@@ -84,7 +84,7 @@ impl NatsConnection {
             .request_timeout(None)
             .ping_interval(PING_INTERVAL)
             .reconnect_delay_callback(move |attempt| reconnect_delay(attempt, &mut last_loss.lock()))
-            .reconnect_to_server_callback(round_robin(address.tls.mode))
+            .reconnect_to_server_callback(round_robin(address.tls))
             .event_callback(move |event| {
                 log_event(&event);
                 if event == Event::Disconnected {
@@ -206,15 +206,11 @@ impl NatsConnection {
     /// Reconnects to another server if no leader has replied for [`LEADERLESS_MAX`]. A server that is cut off from
     /// the others still responds to pings, so the client would stay connected to it.
     pub(super) async fn leave_if_leaderless(&self) {
-        let leave = {
-            let mut leader_seen = self.leader_seen.lock();
-            let leave = leader_seen.elapsed() > LEADERLESS_MAX;
-            if leave {
-                *leader_seen = Instant::now();
-            }
-            leave
-        };
-        if leave && self.client.connection_state() == State::Connected {
+        if !self.is_leaderless() {
+            return;
+        }
+        *self.leader_seen.lock() = Instant::now();
+        if self.client.connection_state() == State::Connected {
             tracing::warn!(
                 target: "petstore::storage",
                 "the NATS server does not know the leader of the stream; connecting to another server"
@@ -264,15 +260,15 @@ async fn options(address: &Address) -> Result<ConnectOptions, LogError> {
             })?
         }
     };
-    options = match address.tls.mode {
+    options = match address.tls {
         TlsMode::ServerDecides | TlsMode::Waived => options,
         TlsMode::Required => options.require_tls(true),
         TlsMode::First => options.require_tls(true).tls_first(),
     };
-    if let Some(ca) = &address.tls.ca {
+    if let Some(ca) = &address.ca {
         options = options.add_root_certificates(ca.clone());
     }
-    if let Some((cert, key)) = &address.tls.client {
+    if let Some((cert, key)) = &address.client_certificate {
         options = options.add_client_certificate(cert.clone(), key.clone());
     }
     Ok(options)

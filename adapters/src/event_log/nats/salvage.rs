@@ -7,20 +7,13 @@ use application::ports::{
 };
 use async_trait::async_trait;
 
-use super::{Address, connection::NatsConnection, reading, stream};
+use super::{connection::NatsConnection, reading};
 
 /// The readable messages of a stream.
 pub struct SalvagedStream {
-    pub(super) address: Address,
+    pub(super) stream: String,
     pub(super) connection: NatsConnection,
     pub(super) last: Position,
-}
-
-impl SalvagedStream {
-    pub(super) async fn open(address: Address, connection: NatsConnection) -> Result<Self, LogError> {
-        let info = stream::leader_info(&connection, &address).await?;
-        Ok(Self { address, connection, last: Position(info.state.last_sequence) })
-    }
 }
 
 #[async_trait]
@@ -29,7 +22,7 @@ impl LogSource for SalvagedStream {
         if after >= self.last {
             return Ok(vec![]);
         }
-        let mut found = reading::records(&self.connection, &self.address.stream, after, bound).await?;
+        let mut found = reading::records(&self.connection, &self.stream, after, bound).await?;
         found.retain(|record| record.position <= self.last);
         if found.is_empty() {
             return Err(Fault::Damaged.error(format!("the commit at position {} is missing", after.next())));
