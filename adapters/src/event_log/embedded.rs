@@ -30,7 +30,10 @@ use std::{
     fmt,
     path::Path,
     pin::pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        mpsc::{self, SyncSender, TrySendError},
+    },
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -40,11 +43,7 @@ use application::ports::{
     StoredRecord, Version,
 };
 use async_trait::async_trait;
-use tokio::{
-    runtime,
-    sync::{mpsc, oneshot},
-    task, time,
-};
+use tokio::{sync::oneshot, task, time};
 
 pub use copy::StoreCopy;
 pub use engine::{CloseMode, Engine, open_copy};
@@ -67,14 +66,14 @@ use shared::SharedState;
 /// The largest record: far larger than any record of the writer, and small enough to be held in memory a few times.
 pub const RECORD_MAX: usize = 8 * 1024 * 1024;
 /// The maximum number of queued appends. A node has one writer, so there is rarely more than one.
-const QUEUE_MAX: usize = 16;
+const QUEUE_MAX: usize = 64;
 /// How long a call may take before the engine is asked to [`unblock`](Engine::unblock) its callers.
 const UNBLOCK_DELAY: Duration = Duration::from_secs(1);
 
 /// A log on an embedded engine. Holds its store until it is dropped. Dropping blocks until everything is closed.
 pub struct EmbeddedLog<E: Engine> {
     shared: Arc<SharedState<E>>,
-    requests: Option<mpsc::Sender<QueuedAppend>>,
+    requests: Option<SyncSender<QueuedAppend>>,
     /// `None` only while the log is being dropped.
     thread: Option<JoinHandle<()>>,
 }
@@ -86,24 +85,19 @@ impl<E: Engine> EmbeddedLog<E> {
     /// otherwise the process is killed when it reaches a limit on file sizes.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, LogError> {
         io_error::survive_the_file_size_limit();
-        let (requests, queue) = mpsc::channel(QUEUE_MAX);
-        let (opened, outcome) = std::sync::mpsc::channel();
+        let (requests, queue) = mpsc::sync_channel(QUEUE_MAX);
+        let (opened, outcome) = mpsc::channel();
         let path = path.as_ref().to_path_buf();
         let thread = thread::Builder::new().name("petstore-log".into()).spawn(move || {
-            let runtime = runtime::Builder::new_current_thread().enable_time().build();
-            let runtime = runtime.map_err(|error| no_thread(&error));
-            match runtime.and_then(|runtime| Ok((LogThread::open(&path)?, runtime))) {
-                Ok((log_thread, runtime)) => {
-                    // Cannot fail: the caller waits for this message.
-                    let _ = opened.send(Ok(log_thread.shared.clone()));
-                    log_thread.run(&runtime, queue);
-                }
-                Err(error) => {
-                    let _ = opened.send(Err(error));
-                }
+            let log_thread = LogThread::open(&path);
+            // Cannot fail: the caller waits for this message.
+            let _ = opened.send(log_thread.as_ref().map(|thread| thread.shared.clone()).map_err(Clone::clone));
+            if let Ok(log_thread) = log_thread {
+                log_thread.run(&queue);
             }
         });
-        let thread = thread.map_err(|error| no_thread(&error))?;
+        let thread = thread
+            .map_err(|error| Fault::CannotOpen.error(format!("cannot start the log thread: {error}")))?;
         match outcome.recv() {
             Ok(Ok(shared)) => Ok(Self { shared, requests: Some(requests), thread: Some(thread) }),
             Ok(Err(error)) => {
@@ -182,7 +176,12 @@ impl<E: Engine> EventLog for EmbeddedLog<E> {
         let (reply, outcome) = oneshot::channel();
         let requests = self.requests.as_ref().expect("only drop takes the queue");
         let request = QueuedAppend { expected, record: record.clone(), reply };
-        requests.send(request).await.map_err(|_| AppendError::Closed(stopped()))?;
+        requests.try_send(request).map_err(|error| match error {
+            TrySendError::Full(_) => {
+                AppendError::NotStored(Fault::Unreachable.error("too many appends are queued"))
+            }
+            TrySendError::Disconnected(_) => AppendError::Closed(stopped()),
+        })?;
         self.unblocking(outcome).await.unwrap_or_else(|_| {
             // The thread took the append and never completed it.
             let error = if self.has_stopped() { stopped() } else { self.shared.why_closed() };
@@ -211,8 +210,4 @@ impl<E: Engine> fmt::Debug for EmbeddedLog<E> {
 
 fn stopped() -> LogError {
     Fault::Stopped.error("the log thread ended unexpectedly; restart the service")
-}
-
-fn no_thread(error: &std::io::Error) -> LogError {
-    Fault::CannotOpen.error(format!("cannot start the log thread: {error}"))
 }

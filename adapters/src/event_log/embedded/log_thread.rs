@@ -2,7 +2,10 @@
 
 use std::{
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError},
+    },
     time::{Duration, Instant},
 };
 
@@ -10,11 +13,7 @@ use application::{
     Backoff,
     ports::{AppendError, Fault, LogError, Position, Record, StorageStats, Version},
 };
-use tokio::{
-    runtime::Runtime,
-    sync::{mpsc, oneshot},
-    time,
-};
+use tokio::sync::oneshot;
 
 use super::{
     engine::{CloseMode, Engine},
@@ -43,8 +42,8 @@ pub(super) struct LogThread<E> {
     store: LockedStore,
     /// Empty while the engine is closed.
     files: OpenFiles,
-    mark_synced: Instant,
-    measured: Instant,
+    /// The time of the last maintenance.
+    maintained: Instant,
     /// Whether this process has created or stored anything. If not, closing leaves the files unchanged.
     changed: bool,
     state: ThreadState,
@@ -71,9 +70,8 @@ impl<E: Engine> LogThread<E> {
         let (engine, last, files) = opening::open_engine(&store)?;
         let shared = Arc::new(SharedState::new(engine, &store.layout, last.position));
         let changed = store.is_new;
-        let now = Instant::now();
-        let mut thread =
-            Self { store, files, mark_synced: now, measured: now, changed, state: ThreadState::Open, shared };
+        let (maintained, state) = (Instant::now(), ThreadState::Open);
+        let mut thread = Self { store, files, maintained, changed, state, shared };
         thread.continue_from(last)?;
         thread.create_ballast();
         thread.measure();
@@ -81,36 +79,35 @@ impl<E: Engine> LogThread<E> {
     }
 
     /// Runs until the queue is closed, then closes the log.
-    pub(super) fn run(mut self, runtime: &Runtime, mut requests: mpsc::Receiver<QueuedAppend>) {
+    pub(super) fn run(mut self, requests: &Receiver<QueuedAppend>) {
         loop {
-            let next = runtime.block_on(async {
-                match self.next_maintenance() {
-                    Some(at) => time::timeout_at(at.into(), requests.recv()).await,
-                    None => Ok(requests.recv().await),
-                }
-            });
+            let next = match self.next_maintenance() {
+                Some(at) => requests.recv_timeout(at.saturating_duration_since(Instant::now())),
+                None => requests.recv().map_err(RecvTimeoutError::from),
+            };
             match next {
-                Ok(Some(request)) => {
+                Ok(request) => {
                     let outcome = self.append(request.expected, &request.record);
                     // The caller may have stopped waiting; the record is stored anyway.
                     let _ = request.reply.send(outcome);
                 }
-                Ok(None) => return self.close(),
+                Err(RecvTimeoutError::Disconnected) => return self.close(),
                 // Detects missing files before the next commit.
-                Err(_elapsed) if matches!(self.state, ThreadState::Open) => {
+                Err(RecvTimeoutError::Timeout) if matches!(self.state, ThreadState::Open) => {
                     drop(self.close_if_files_missing());
                 }
-                Err(_elapsed) => {}
+                Err(RecvTimeoutError::Timeout) => {}
             }
             self.run_maintenance();
-            if self.measured.elapsed() >= MAINTENANCE_INTERVAL {
+            if self.maintained.elapsed() >= MAINTENANCE_INTERVAL {
                 self.measure();
+                self.maintained = Instant::now();
             }
         }
     }
 
     /// Measures the files and the free space. This thread may block on the disk; readers of the statistics may not.
-    fn measure(&mut self) {
+    fn measure(&self) {
         let layout = &self.store.layout;
         let space = Space::of(&layout.directory).ok();
         let files = E::files(layout).unwrap_or_default();
@@ -121,7 +118,6 @@ impl<E: Engine> LogThread<E> {
             disk_free: space.map(|space| space.free),
             disk_reserved: space.map(|space| space.floor),
         };
-        self.measured = Instant::now();
     }
 
     fn append(&mut self, expected: Version, record: &Record) -> Result<Position, AppendError> {
@@ -174,8 +170,7 @@ impl<E: Engine> LogThread<E> {
     /// The time of the next maintenance, even without requests.
     fn next_maintenance(&self) -> Option<Instant> {
         match self.state {
-            ThreadState::Open if !self.store.mark.synced => Some(self.mark_synced + MAINTENANCE_INTERVAL),
-            ThreadState::Open | ThreadState::Full => Some(Instant::now() + MAINTENANCE_INTERVAL),
+            ThreadState::Open | ThreadState::Full => Some(self.maintained + MAINTENANCE_INTERVAL),
             ThreadState::Failed { retry_at, .. } => Some(retry_at),
             ThreadState::Lost => None,
         }
@@ -204,9 +199,8 @@ impl<E: Engine> LogThread<E> {
     }
 
     fn maintain(&mut self) -> Result<(), LogError> {
-        if !self.store.mark.synced && self.mark_synced.elapsed() >= MAINTENANCE_INTERVAL {
+        if self.maintained.elapsed() >= MAINTENANCE_INTERVAL {
             self.store.mark.sync().map_err(io_error("syncing the high-water mark"))?;
-            self.mark_synced = Instant::now();
         }
         self.with_engine("maintaining the log", Engine::maintain)
     }
