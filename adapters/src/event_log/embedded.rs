@@ -85,28 +85,13 @@ impl<E: Engine> EmbeddedLog<E> {
     /// otherwise the process is killed when it reaches a limit on file sizes.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, LogError> {
         io_error::survive_the_file_size_limit();
+        let log_thread = LogThread::<E>::open(path.as_ref())?;
+        let shared = log_thread.shared.clone();
         let (requests, queue) = mpsc::sync_channel(QUEUE_MAX);
-        let (opened, outcome) = mpsc::channel();
-        let path = path.as_ref().to_path_buf();
-        let thread = thread::Builder::new().name("petstore-log".into()).spawn(move || {
-            let log_thread = LogThread::open(&path);
-            // Cannot fail: the caller waits for this message.
-            let _ = opened.send(log_thread.as_ref().map(|thread| thread.shared.clone()).map_err(Clone::clone));
-            if let Ok(log_thread) = log_thread {
-                log_thread.run(&queue);
-            }
-        });
+        let thread = thread::Builder::new().name("petstore-log".into()).spawn(move || log_thread.run(&queue));
         let thread = thread
             .map_err(|error| Fault::CannotOpen.error(format!("cannot start the log thread: {error}")))?;
-        match outcome.recv() {
-            Ok(Ok(shared)) => Ok(Self { shared, requests: Some(requests), thread: Some(thread) }),
-            Ok(Err(error)) => {
-                // Wait until the store is released, so that the caller can retry at once.
-                let _ = thread.join();
-                Err(error)
-            }
-            Err(_) => Err(stopped()),
-        }
+        Ok(Self { shared, requests: Some(requests), thread: Some(thread) })
     }
 
     /// Opens the store at `path` like [`open`](Self::open), but fails if it does not exist.

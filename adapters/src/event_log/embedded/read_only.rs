@@ -4,7 +4,7 @@
 use std::{fs::File, path::Path, sync::Arc, time::Duration};
 
 use application::ports::{
-    Durability, DurabilityLevel, Fault, LogError, LogSource, Position, ReadBound, StoredRecord, Version,
+    Durability, Fault, LogError, LogSource, Position, ReadBound, StoredRecord, Version,
 };
 use async_trait::async_trait;
 use tokio::task;
@@ -18,7 +18,7 @@ use super::{
     reading::{Records, read_within},
     shared,
 };
-use crate::event_log::SalvagedLog;
+use crate::event_log::{SalvagedLog, durability_of_salvage};
 
 /// A store opened read-only. While it is held, no process can open the store for writing,
 /// provided that the lock could be taken.
@@ -77,13 +77,7 @@ impl ReadOnlyLog {
         let mut found = panics::reading("salvaging the log", || E::salvage(&layout, acknowledged))?;
         let last_known = acknowledged.map_or(found.last, |mark| mark.position.max(found.last));
         found.last = last_known;
-        let durability = Durability {
-            engine: "salvage",
-            level: DurabilityLevel::Volatile,
-            promise: "read-only: the intact records of a damaged store".into(),
-            settings: vec![],
-        };
-        let log = Self { source: Arc::new((found, lock)), durability };
+        let log = Self { source: Arc::new((found, lock)), durability: durability_of_salvage() };
         // Without a mark, missing commits at the end cannot be detected.
         Ok(SalvagedLog { log: Arc::new(log), last_known, end_is_known: acknowledged.is_some() })
     }

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use application::ports::{
-    Durability, DurabilityLevel, Fault, LogError, LogSource, Position, ReadBound, StoredRecord,
-};
+use application::ports::{Durability, Fault, LogError, LogSource, Position, ReadBound, StoredRecord};
 use async_trait::async_trait;
 
 use super::{connection::NatsConnection, reading};
+use crate::event_log::durability_of_salvage;
 
 /// The readable messages of a stream.
 pub struct SalvagedStream {
@@ -39,11 +38,6 @@ impl LogSource for SalvagedStream {
     }
 
     fn durability(&self) -> Durability {
-        Durability {
-            engine: "salvage",
-            level: DurabilityLevel::Volatile,
-            promise: "read-only: the remaining messages of a damaged stream".into(),
-            settings: vec![],
-        }
+        durability_of_salvage()
     }
 }
