@@ -13,7 +13,6 @@ use application::ports::{
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use hyper::{Response, body::Incoming};
-use serde::Deserialize as _;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
@@ -26,7 +25,6 @@ const REPORT_MAX: usize = 64 * 1024;
 /// A log that another process serves and may append to.
 pub struct RemoteLog {
     client: ServiceClient,
-    durability: Durability,
     reading: Mutex<Reading>,
 }
 
@@ -55,7 +53,7 @@ impl RemoteLog {
             }
             let client = ServiceClient::new(url.clone(), ca).and_then(|client| client.with_key(key));
             let client = client.map_err(|error| named(&url, &error))?;
-            let log = Self { durability: durability_of(&client).await, client, reading: Mutex::default() };
+            let log = Self { client, reading: Mutex::default() };
             log.head().await?;
             Ok(log)
         })
@@ -113,30 +111,6 @@ impl RemoteLog {
         let message = message.unwrap_or_else(|| meaning.into());
         Err(fault.error(format!("{url} responded with {status}: {message}")))
     }
-}
-
-/// The durability that the service reports for its log. A failure is not fatal.
-async fn durability_of(client: &ServiceClient) -> Durability {
-    let report = match client.send("GET", "/readyz").await {
-        Ok(response) => service_client::text(response, REPORT_MAX).await.unwrap_or_default(),
-        Err(_) => String::new(),
-    };
-    let report: Value = serde_json::from_str(&report).unwrap_or_default();
-    let level = DurabilityLevel::deserialize(&report["durability"]["level"]);
-    let level = level.unwrap_or(DurabilityLevel::Volatile);
-    let promise = report["durability"]["promise"].as_str().unwrap_or("not reported by the service");
-    let engine = report["engine"].as_str().unwrap_or("unknown");
-    Durability {
-        engine: "http",
-        level,
-        promise: visible(promise),
-        settings: vec![("engine of the service".into(), visible(engine))],
-    }
-}
-
-/// Removes control characters, because the text of another service is shown on a terminal.
-fn visible(text: &str) -> String {
-    text.chars().filter(|character| !character.is_control()).collect()
 }
 
 #[async_trait]
@@ -199,7 +173,12 @@ impl LogSource for RemoteLog {
     }
 
     fn durability(&self) -> Durability {
-        self.durability.clone()
+        Durability {
+            engine: "http",
+            level: DurabilityLevel::Volatile,
+            promise: "that of the service: see its /readyz".into(),
+            settings: vec![],
+        }
     }
 }
 
