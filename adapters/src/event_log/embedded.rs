@@ -5,9 +5,9 @@
 //! comparison of files with the disk after a failed sync.
 //!
 //! Reading order: this file (the public API), `engine` (the trait that an engine implements), `log_thread` (the thread
-//! that writes, and its error handling), `opening` (the checks before a log is served), `shared` (the state that other
-//! threads read). Then the parts: `layout` (the paths), `open_files` (detects deleted files), `high_water_mark`,
-//! `failed_sync`, `space`, `panics`, `reading`, `read_only` (also for a store that can no longer be opened).
+//! that writes, and its error handling), `opening` (the checks before a log is served). Then the parts: `layout` (the
+//! paths), `open_files` (detects deleted files), `high_water_mark`, `failed_sync`, `space`, `panics`, `reading`,
+//! `read_only` (also for a store that can no longer be opened).
 
 mod copy;
 mod engine;
@@ -21,7 +21,6 @@ mod opening;
 mod panics;
 mod read_only;
 mod reading;
-mod shared;
 mod space;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -38,12 +37,19 @@ use std::{
     time::Duration,
 };
 
-use application::ports::{
-    AppendError, Durability, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record, StorageStats,
-    StoredRecord, Version,
+use application::{
+    Histogram,
+    ports::{
+        AppendError, Durability, DurabilityLevel, EventLog, Fault, LogError, LogSource, Position, ReadBound,
+        Record, StorageStats, StoredRecord, Version,
+    },
 };
 use async_trait::async_trait;
-use tokio::{sync::oneshot, task, time};
+use parking_lot::RwLock;
+use tokio::{
+    sync::{oneshot, watch},
+    task, time,
+};
 
 pub use copy::StoreCopy;
 pub use engine::{CloseMode, Engine, open_copy};
@@ -61,7 +67,6 @@ pub(crate) use reading::read_within;
 use super::check_size;
 use high_water_mark::HighWaterMark;
 use log_thread::{LogThread, QueuedAppend};
-use shared::SharedState;
 
 /// The largest record: far larger than any record of the writer, and small enough to be held in memory a few times.
 pub const RECORD_MAX: usize = 8 * 1024 * 1024;
@@ -190,6 +195,78 @@ impl<E: Engine> Drop for EmbeddedLog<E> {
 impl<E: Engine> fmt::Debug for EmbeddedLog<E> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("EmbeddedLog").field("head", &self.shared.head()).finish_non_exhaustive()
+    }
+}
+
+const PROMISE: &str = "every acknowledged commit is on the local disk: it survives kill -9 and power cuts, \
+                       if the disk honours fsync";
+
+fn durability_of<E: Engine>(engine: &E, layout: &Layout) -> Durability {
+    let store = ("store", layout.path.display().to_string());
+    let mark = ("high-water mark", "written with every commit, synced every second".to_owned());
+    let settings = engine.durability_settings().into_iter().chain([store, mark]);
+    Durability {
+        engine: E::NAME,
+        level: DurabilityLevel::Synced,
+        promise: PROMISE.into(),
+        settings: settings.map(|(setting, value)| (setting.to_owned(), value)).collect(),
+    }
+}
+
+/// The state that the log thread shares with other threads.
+struct SharedState<E> {
+    /// `None` while the log is being reopened.
+    engine: RwLock<Option<E>>,
+    /// The last position that is durable.
+    head: watch::Sender<Position>,
+    /// The reason why writes are rejected, if they are.
+    closed: RwLock<Option<LogError>>,
+    durability: Durability,
+    sync_micros: Arc<Histogram>,
+    storage_stats: RwLock<StorageStats>,
+}
+
+impl<E: Engine> SharedState<E> {
+    fn new(engine: E, layout: &Layout, head: Position) -> Self {
+        Self {
+            durability: durability_of(&engine, layout),
+            engine: RwLock::new(Some(engine)),
+            head: watch::Sender::new(head),
+            closed: RwLock::new(None),
+            sync_micros: Arc::new(Histogram::new(Histogram::STORAGE_MICROS)),
+            storage_stats: RwLock::default(),
+        }
+    }
+
+    /// Returns durable records after `after`, within `bound`. Works even after a failed write.
+    fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
+        match &*self.engine.read() {
+            // The engine shows a record before it is durable; readers must not see it until then.
+            Some(engine) => read_within(engine, after, *self.head.borrow(), bound),
+            None => Err(self.why_closed()),
+        }
+    }
+
+    fn head(&self) -> Result<Position, LogError> {
+        match &*self.closed.read() {
+            Some(error) => Err(error.clone()),
+            None => Ok(*self.head.borrow()),
+        }
+    }
+
+    fn why_closed(&self) -> LogError {
+        let being_opened = "the log is being reopened; try again in a moment";
+        self.closed.read().clone().unwrap_or_else(|| Fault::Unreachable.error(being_opened))
+    }
+
+    /// Wakes threads that hang inside the engine.
+    fn unblock(&self) {
+        // Recursive: otherwise this would wait behind the log thread, which may be waiting for the readers that hang.
+        if let Some(engine) = self.engine.try_read_recursive()
+            && let Some(engine) = &*engine
+        {
+            engine.unblock();
+        }
     }
 }
 

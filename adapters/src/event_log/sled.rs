@@ -1,11 +1,10 @@
 //! The default log: sled in a directory. This file holds only what is specific to sled; the rest is in
 //! [`embedded`](super::embedded).
 //!
-//! Reading order: this file, `chunks` (how a record is stored), `inspect` and `dry_run` (how damage is detected before
-//! sled repairs it away), `salvage` (reads records without sled).
+//! Reading order: this file, `chunks` (how a record is stored), `inspect` (how damage is detected before sled
+//! repairs it away), `salvage` (reads records without sled).
 
 mod chunks;
-mod dry_run;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod inspect;
@@ -85,7 +84,7 @@ impl Engine for Sled {
             create_directories(&directory(layout)).map_err(io_error("creating the log"))?;
         }
         remove_unfinished(layout).map_err(io_error("opening the log"))?;
-        dry_run::try_if_suspect(layout, acknowledged)?;
+        inspect::try_if_suspect(layout, acknowledged)?;
         Self::open_in(layout)
     }
 

@@ -16,13 +16,13 @@ use application::{
 use tokio::sync::oneshot;
 
 use super::{
+    SharedState,
     engine::{CloseMode, Engine},
     failed_sync,
     io_error::io_error,
     open_files::OpenFiles,
     opening::{self, LockedStore},
     panics,
-    shared::SharedState,
     space::{self, Space},
 };
 

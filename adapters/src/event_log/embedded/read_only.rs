@@ -11,12 +11,12 @@ use tokio::task;
 
 use super::{
     copy::StoreCopy,
+    durability_of,
     engine::Engine,
     high_water_mark::{self, HighWaterMark},
     opening::{check, discard, files_of},
     panics,
     reading::{Records, read_within},
-    shared,
 };
 use crate::event_log::{SalvagedLog, durability_of_salvage};
 
@@ -58,7 +58,7 @@ impl ReadOnlyLog {
             .and_then(|mark| check(&engine, mark));
         match last {
             Ok(last) => {
-                let durability = shared::durability_of(&engine, &layout);
+                let durability = durability_of(&engine, &layout);
                 let found = FoundRecords { records: Box::new(engine), last: last.position, copy };
                 Ok(Self { source: Arc::new((found, lock)), durability })
             }
