@@ -24,18 +24,10 @@ fn load(file: Option<&Path>) -> Result<RootCertStore, String> {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         return if roots.is_empty() { Err("this system has no root certificates".into()) } else { Ok(roots) };
     };
+    let unusable = |why: &str| format!("{} holds no usable certificate: {why}", file.display());
     let certificates = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let why = match certificates {
-        Ok(certificates) => {
-            roots.add_parsable_certificates(certificates);
-            if !roots.is_empty() {
-                return Ok(roots);
-            }
-            "it contains no PEM certificate".to_owned()
-        }
-        Err(error) => error.to_string(),
-    };
-    Err(format!("{} holds no usable certificate: {why}", file.display()))
+    roots.add_parsable_certificates(certificates.map_err(|error| unusable(&error.to_string()))?);
+    if roots.is_empty() { Err(unusable("it contains no PEM certificate")) } else { Ok(roots) }
 }
 
 /// Explains why the certificate of the server was rejected, or returns `None` if the error has another cause. `option`

@@ -98,11 +98,6 @@ impl LastCommit {
 impl NatsLog {
     /// Connects to one of the servers of a `nats://[user:password@]host:port[,host:port]/STREAM` URL, and finds or
     /// creates the stream. Fails within seconds if no server responds, which may be temporary.
-    ///
-    /// A user without a password is a token, unless the password comes from `NATS_PASSWORD` or the option
-    /// `password-file`. Other options: `creds` (a credentials file), `tls=off`, `tls=required` or `tls=first`, `ca`,
-    /// `cert` and `key` (PEM files), `replicas` (of a new stream), `monitor=host:port[,host:port]` (to check the sync
-    /// settings of the servers) and `sync=always` (to state them).
     pub fn open(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
         Box::pin(async move {
             let (address, connection) = connect(url).await?;
@@ -402,7 +397,7 @@ async fn connect(url: &str) -> Result<(Address, NatsConnection), LogError> {
 
 impl fmt::Debug for NatsLog {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_tuple("NatsLog").field(&self.address).finish()
+        write!(formatter, "NatsLog({})", self.address)
     }
 }
 

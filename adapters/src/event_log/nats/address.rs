@@ -10,8 +10,7 @@ use crate::event_log::{
     loopback::is_loopback,
 };
 
-/// The servers, the stream and how to connect. `Debug` and `Display` show no secrets.
-#[derive(Clone, PartialEq, Eq)]
+/// The servers, the stream and how to connect.
 pub(super) struct Address {
     /// `host:port` of the servers to try first. They announce the rest of the cluster.
     pub(super) servers: Vec<String>,
@@ -30,7 +29,7 @@ pub(super) struct Address {
     pub(super) monitors: Vec<String>,
 }
 
-#[derive(Clone, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub(super) enum Credentials {
     Anonymous,
     Token(String),
@@ -139,12 +138,6 @@ impl fmt::Display for Address {
     }
 }
 
-impl fmt::Debug for Address {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, formatter)
-    }
-}
-
 fn identity(user_info: &str) -> Result<Credentials, LogError> {
     let decode = |text: &str| {
         let decoded = percent_decode_str(text).decode_utf8();
@@ -240,7 +233,7 @@ mod tests {
         let address = parse("nats://joe:pa%3F/ss@one/S").unwrap();
         let password = "pa?/ss".into();
         assert!(address.identity == Credentials::Password { user: "joe".into(), password });
-        assert_eq!(format!("{address:?}"), "nats://***@one/S");
+        assert_eq!(address.to_string(), "nats://***@one/S");
         let environment = |name: &str| (name == "NATS_PASSWORD").then(|| "pass".into());
         let environment = Address::parse("nats://joe@one/S", &environment).unwrap();
         assert!(

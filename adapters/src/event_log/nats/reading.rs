@@ -76,15 +76,12 @@ async fn from_any_replica(
         if sequence(&reply) != Some(last.next().0) {
             break;
         }
-        let id = commit_id(reply.headers.as_ref());
-        if id.is_none() {
-            if found.is_empty() {
-                return Err(foreign(stream, last.next()));
-            }
-            break;
-        }
         last = last.next();
-        found.push(StoredRecord { position: last, id, bytes: reply.payload });
+        match commit_id(reply.headers.as_ref()) {
+            None if found.is_empty() => return Err(foreign(stream, last)),
+            None => break,
+            id => found.push(StoredRecord { position: last, id, bytes: reply.payload }),
+        }
         if found.len() == bound.records {
             break;
         }
@@ -102,11 +99,8 @@ pub(super) async fn from_leader(
             let message = StreamMessage::try_from(reply.message).map_err(|error| {
                 Fault::Damaged.error(format!("the message at {position} cannot be read: {error}"))
             })?;
-            let id = commit_id(Some(&message.headers));
-            if id.is_none() {
-                return Err(foreign(stream, position));
-            }
-            Ok(Some(StoredRecord { position, id, bytes: message.payload }))
+            let id = commit_id(Some(&message.headers)).ok_or_else(|| foreign(stream, position))?;
+            Ok(Some(StoredRecord { position, id: Some(id), bytes: message.payload }))
         }
         Response::Err { error } if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => Ok(None),
         Response::Err { error } => {
