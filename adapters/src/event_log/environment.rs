@@ -16,8 +16,7 @@ pub(super) fn of_this_process(name: &str) -> Option<String> {
 /// Reads a file that holds only a password.
 pub(super) fn read_password(file: &Path) -> Result<String, LogError> {
     let unusable = |why: &str| Fault::CannotOpen.error(format!("the password file {} {why}", file.display()));
-    let password =
-        fs::read_to_string(file).map_err(|error| unusable(&format!("cannot be read: {error}")))?;
+    let password = fs::read_to_string(file).map_err(|error| unusable(&format!("cannot be read: {error}")))?;
     if is_readable_by_all(file) {
         return Err(unusable("is readable by other users; protect it with chmod 600"));
     }

@@ -239,8 +239,10 @@ impl LogSource for NatsLog {
             if head <= after {
                 return Ok(found);
             }
-            let detail =
-                format!("the commit at position {} is missing, but the log continues to {head}", after.next());
+            let detail = format!(
+                "the commit at position {} is missing, but the log continues to {head}",
+                after.next()
+            );
             return Err(Fault::Damaged.error(detail));
         }
         // A replica may show a commit before the leader does, which would look like a lost commit later.

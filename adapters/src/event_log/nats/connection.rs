@@ -255,9 +255,8 @@ async fn options(address: &Address) -> Result<ConnectOptions, LogError> {
         }
         Credentials::File(file) => {
             let options = ConnectOptions::with_credentials_file(file).await;
-            options.map_err(|error| {
-                Fault::CannotOpen.error(format!("cannot use {}: {error}", file.display()))
-            })?
+            options
+                .map_err(|error| Fault::CannotOpen.error(format!("cannot use {}: {error}", file.display())))?
         }
     };
     options = match address.tls {

@@ -28,10 +28,9 @@ pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
         Some("28") => ("rejected the session", "; check the user and the password"),
         Some("3D") => ("rejected the session", "; create the database, or correct the URL"),
         Some(_) => ("rejected the session", ""),
-        None if failed_handshake(error) => (
-            "cannot be reached",
-            "; use sslmode=disable if the server has no TLS and the network is trusted",
-        ),
+        None if failed_handshake(error) => {
+            ("cannot be reached", "; use sslmode=disable if the server has no TLS and the network is trusted")
+        }
         None => ("cannot be reached", "; check the URL, and that the server is running"),
     };
     let detail = format!("PostgreSQL at {server} {what}: {}{what_to_do}", describe(error));
@@ -117,7 +116,7 @@ pub(super) fn describe(error: &Error) -> String {
     if let Some(error) = error.as_db_error() {
         return format!("{} (SQLSTATE {})", error.message(), error.code().code());
     }
-    let causes = iter::successors(error.source(), |cause| cause.source());
+    let causes = iter::successors(error.source(), |&cause| cause.source());
     causes.fold(error.to_string(), |description, cause| format!("{description}: {cause}"))
 }
 

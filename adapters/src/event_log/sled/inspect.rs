@@ -76,7 +76,7 @@ pub(super) fn try_if_suspect(layout: &Layout, acknowledged: Version) -> Result<(
 
 /// Returns the offset of the first suspect bytes in sled's file: bytes that a clean shutdown does not leave. A file
 /// without the commit of the `mark` was truncated.
-fn first_suspect_offset(layout: &Layout, mark: Version) -> io::Result<Option<u64>> {
+pub(super) fn first_suspect_offset(layout: &Layout, mark: Version) -> io::Result<Option<u64>> {
     let file = match open_to_read(&records(layout)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

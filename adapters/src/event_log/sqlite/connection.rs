@@ -9,9 +9,7 @@ use std::{
 use application::ports::{CommitId, Fault, LogError, Position, StoredRecord, Version};
 use bytes::Bytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
-use rusqlite::{
-    Connection, Error, ErrorCode, OpenFlags, OptionalExtension as _, Params, config::DbConfig,
-};
+use rusqlite::{Connection, Error, ErrorCode, OpenFlags, OptionalExtension as _, Params, config::DbConfig};
 use rustix::process::{Resource, getrlimit};
 use uuid::Uuid;
 

@@ -57,7 +57,10 @@ fn the_password_comes_from_the_url_or_the_environment_or_a_file() {
     for (url, password) in [
         ("postgres://rex@two/pets?sslmode=disable".to_owned(), "of the environment"),
         (format!("postgres://rex@two/pets?sslmode=disable&password-file={path}"), "of the file"),
-        (format!("postgres://rex:of%20the%20url@two/pets?sslmode=disable&password-file={path}"), "of the url"),
+        (
+            format!("postgres://rex:of%20the%20url@two/pets?sslmode=disable&password-file={path}"),
+            "of the url",
+        ),
     ] {
         let targets = super::parse(&url, &environment).unwrap();
         assert_eq!(targets[0].config.get_password(), Some(password.as_bytes()), "{url}");
@@ -69,8 +72,9 @@ fn a_password_file_that_others_can_read_is_rejected() {
     use std::os::unix::fs::PermissionsExt as _;
     let file = NamedTempFile::new().unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
-    let error = parse(&format!("postgres://rex@two/pets?sslmode=disable&password-file={}", file.path().display()))
-        .unwrap_err();
+    let error =
+        parse(&format!("postgres://rex@two/pets?sslmode=disable&password-file={}", file.path().display()))
+            .unwrap_err();
     assert!(error.detail.contains("chmod 600"), "{error}");
 }
 
