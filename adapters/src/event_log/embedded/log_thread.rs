@@ -73,7 +73,7 @@ impl<E: Engine> LogThread<E> {
         let (maintained, state) = (Instant::now(), ThreadState::Open);
         let mut thread = Self { store, files, maintained, changed, state, shared };
         thread.continue_from(last)?;
-        thread.create_ballast();
+        space::create_ballast(&thread.store.layout);
         thread.measure();
         Ok(thread)
     }
@@ -234,9 +234,8 @@ impl<E: Engine> LogThread<E> {
         if self.close_if_files_missing().is_some() {
             return;
         }
-        let layout = &self.store.layout;
-        space::make_room_to_open(&layout.directory, &layout.ballast);
-        let writable = failed_sync::write_marker(&layout.not_synced);
+        space::make_room_to_open(&self.store.layout);
+        let writable = failed_sync::write_marker(&self.store.layout.not_synced);
         let writable = writable.map_err(io_error("reopening the log"));
         match writable.and_then(|()| self.replace_engine()) {
             Ok(()) => match space::check_room(&self.store.layout.directory, space::RESUME_MARGIN) {
@@ -281,11 +280,7 @@ impl<E: Engine> LogThread<E> {
     fn resume(&mut self) {
         self.state = ThreadState::Open;
         *self.shared.closed.write() = None;
-        self.create_ballast();
-    }
-
-    fn create_ballast(&self) {
-        space::create_ballast(&self.store.layout.directory, &self.store.layout.ballast);
+        space::create_ballast(&self.store.layout);
     }
 
     fn close(mut self) {

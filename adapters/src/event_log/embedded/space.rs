@@ -5,7 +5,7 @@ use std::{fs, io, io::Read as _, path::Path};
 use application::ports::{Fault, LogError};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
-use super::io_error::io_error;
+use super::{io_error::io_error, layout::Layout};
 use crate::private_files::{check_file, create_file};
 
 const KIB: u64 = 1024;
@@ -70,26 +70,27 @@ pub(super) fn check_room(store: &Path, bytes: u64) -> Result<(), LogError> {
 }
 
 /// Deletes the ballast if the disk is too full to open the engine.
-pub(super) fn make_room_to_open(store: &Path, ballast: &Path) {
-    if Space::of(store).is_ok_and(|space| space.free < space.ballast()) {
-        // Without a ballast, opening has to do with the free space.
-        if check_file(ballast).is_ok() && fs::remove_file(ballast).is_ok() {
-            tracing::warn!(
-                target: "petstore::storage",
-                store = %store.display(),
-                "disk full; deleted the ballast file to open the log"
-            );
-        }
+pub(super) fn make_room_to_open(Layout { directory, ballast, .. }: &Layout) {
+    // Without a ballast, opening has to do with the free space.
+    if Space::of(directory).is_ok_and(|space| space.free < space.ballast())
+        && check_file(ballast).is_ok()
+        && fs::remove_file(ballast).is_ok()
+    {
+        tracing::warn!(
+            target: "petstore::storage",
+            file = %ballast.display(),
+            "disk full; deleted the ballast file to open the log"
+        );
     }
 }
 
 /// Creates the ballast if it is missing and the disk has room for it.
-pub(super) fn create_ballast(store: &Path, ballast: &Path) {
+pub(super) fn create_ballast(Layout { directory, ballast, .. }: &Layout) {
     if let Err(error) = check_file(ballast) {
         tracing::warn!(target: "petstore::storage", %error, "cannot use the ballast file");
         return;
     }
-    let Ok(space) = Space::of(store) else { return };
+    let Ok(space) = Space::of(directory) else { return };
     if ballast.exists() || !space.has_room_for(space.ballast()) {
         return;
     }

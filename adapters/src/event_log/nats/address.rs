@@ -112,7 +112,12 @@ impl Address {
                     let (user, password) = (user.clone(), read_password(file.as_ref())?);
                     self.identity = Credentials::Password { user, password };
                 }
-                ("replicas", number) => self.replicas = Some(replicas(number)?),
+                ("replicas", number) => {
+                    self.replicas = number.parse().ok().filter(|number| (1..=REPLICAS_MAX).contains(number));
+                    if self.replicas.is_none() {
+                        return Err(wrong(format!("must have replicas between 1 and {REPLICAS_MAX}")));
+                    }
+                }
                 ("sync", "always") => self.sync_stated = true,
                 ("monitor", servers) => self.monitors.extend(hosts(servers)?),
                 // Do not repeat an unknown option: it may be the end of a password that was not escaped.
@@ -176,11 +181,6 @@ fn stream_name(name: &str) -> Result<String, LogError> {
         )));
     }
     Ok(name.into())
-}
-
-fn replicas(number: &str) -> Result<usize, LogError> {
-    let sound = number.parse().ok().filter(|number| (1..=REPLICAS_MAX).contains(number));
-    sound.ok_or_else(|| wrong(format!("must have replicas between 1 and {REPLICAS_MAX}")))
 }
 
 fn wrong(rule: impl fmt::Display) -> LogError {
