@@ -38,10 +38,9 @@ impl SalvagedLog {
     }
 }
 
-/// The durability of a log that is only read to salvage its records.
-fn durability_of_salvage() -> Durability {
-    let promise = "read-only: the intact records of a damaged log".into();
-    Durability { engine: "salvage", level: DurabilityLevel::Volatile, promise, settings: vec![] }
+/// The durability of a log that promises nothing itself.
+fn volatile(engine: &'static str, promise: &str) -> Durability {
+    Durability { engine, level: DurabilityLevel::Volatile, promise: promise.into(), settings: vec![] }
 }
 
 /// Rejects a record over the limit of an engine before any of it is sent or written.

@@ -7,9 +7,7 @@ mod stream;
 
 use std::{path::Path, time::Duration};
 
-use application::ports::{
-    Durability, DurabilityLevel, Fault, LogError, LogSource, Position, ReadBound, StoredRecord,
-};
+use application::ports::{Durability, Fault, LogError, LogSource, Position, ReadBound, StoredRecord};
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use hyper::{Response, body::Incoming};
@@ -17,7 +15,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 use self::stream::{RecordStream, StreamMode};
-use super::loopback::is_loopback;
+use super::{loopback::is_loopback, volatile};
 use crate::service_client::{self, ServiceClient, ServiceUrl};
 
 const REPORT_MAX: usize = 64 * 1024;
@@ -173,12 +171,7 @@ impl LogSource for RemoteLog {
     }
 
     fn durability(&self) -> Durability {
-        Durability {
-            engine: "http",
-            level: DurabilityLevel::Volatile,
-            promise: "that of the service: see its /readyz".into(),
-            settings: vec![],
-        }
+        volatile("http", "that of the service: see its /readyz")
     }
 }
 

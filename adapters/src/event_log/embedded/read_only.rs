@@ -18,7 +18,7 @@ use super::{
     panics,
     reading::{Records, read_within},
 };
-use crate::event_log::{SalvagedLog, durability_of_salvage};
+use crate::event_log::{SalvagedLog, volatile};
 
 /// A store opened read-only. While it is held, no process can open the store for writing,
 /// provided that the lock could be taken.
@@ -77,7 +77,8 @@ impl ReadOnlyLog {
         let mut found = panics::reading("salvaging the log", || E::salvage(&layout, acknowledged))?;
         let last_known = acknowledged.map_or(found.last, |mark| mark.position.max(found.last));
         found.last = last_known;
-        let log = Self { source: Arc::new((found, lock)), durability: durability_of_salvage() };
+        let durability = volatile("salvage", "read-only: the intact records of a damaged store");
+        let log = Self { source: Arc::new((found, lock)), durability };
         // Without a mark, missing commits at the end cannot be detected.
         Ok(SalvagedLog { log: Arc::new(log), last_known, end_is_known: acknowledged.is_some() })
     }

@@ -6,7 +6,7 @@ use application::ports::{Durability, Fault, LogError, LogSource, Position, ReadB
 use async_trait::async_trait;
 
 use super::{connection::NatsConnection, reading};
-use crate::event_log::durability_of_salvage;
+use crate::event_log::volatile;
 
 /// The readable messages of a stream.
 pub struct SalvagedStream {
@@ -38,6 +38,6 @@ impl LogSource for SalvagedStream {
     }
 
     fn durability(&self) -> Durability {
-        durability_of_salvage()
+        volatile("salvage", "read-only: the remaining messages of a damaged stream")
     }
 }
