@@ -17,7 +17,9 @@ pub mod sqlite;
 
 use std::sync::Arc;
 
-use application::ports::{AppendError, Fault, LogError, LogSource, Position, Record};
+use application::ports::{
+    AppendError, Durability, DurabilityLevel, Fault, LogError, LogSource, Position, Record,
+};
 
 /// The readable part of a log that may be damaged.
 pub struct SalvagedLog {
@@ -34,6 +36,11 @@ impl SalvagedLog {
     pub async fn new(log: impl LogSource) -> Result<Self, LogError> {
         Ok(Self { last_known: log.head().await?, log: Arc::new(log), end_is_known: true })
     }
+}
+
+/// The durability of a log that promises nothing itself.
+fn volatile(engine: &'static str, promise: &str) -> Durability {
+    Durability { engine, level: DurabilityLevel::Volatile, promise: promise.into(), settings: vec![] }
 }
 
 /// Rejects a record over the limit of an engine before any of it is sent or written.

@@ -1,31 +1,33 @@
 //! The root certificates that a TLS client trusts, and the reasons why it rejects a certificate. A leaf that every adapter may use.
 
-use std::{error::Error, io, iter, path::Path};
+use std::{error::Error, io, iter, path::Path, sync::Arc};
 
 use rustls::{
-    CertificateError, RootCertStore,
+    CertificateError, ClientConfig, RootCertStore,
+    crypto::ring,
     pki_types::{CertificateDer, pem::PemObject as _},
 };
 
-/// Loads the certificates in a PEM file, or those of the system. The error is one clause.
-pub(crate) fn load(file: Option<&Path>) -> Result<RootCertStore, String> {
+/// The configuration of a client that trusts the certificates in a PEM file, or those of the system. The error is one
+/// clause.
+pub(crate) fn client_config(file: Option<&Path>) -> Result<ClientConfig, String> {
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("the provider supports the default versions")
+        .with_root_certificates(load(file)?);
+    Ok(config.with_no_client_auth())
+}
+
+fn load(file: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     let Some(file) = file else {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         return if roots.is_empty() { Err("this system has no root certificates".into()) } else { Ok(roots) };
     };
+    let unusable = |why: &str| format!("{} holds no usable certificate: {why}", file.display());
     let certificates = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let why = match certificates {
-        Ok(certificates) => {
-            roots.add_parsable_certificates(certificates);
-            if !roots.is_empty() {
-                return Ok(roots);
-            }
-            "it contains no PEM certificate".to_owned()
-        }
-        Err(error) => error.to_string(),
-    };
-    Err(format!("{} holds no usable certificate: {why}", file.display()))
+    roots.add_parsable_certificates(certificates.map_err(|error| unusable(&error.to_string()))?);
+    if roots.is_empty() { Err(unusable("it contains no PEM certificate")) } else { Ok(roots) }
 }
 
 /// Explains why the certificate of the server was rejected, or returns `None` if the error has another cause. `option`

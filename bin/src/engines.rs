@@ -10,7 +10,7 @@ use adapters::event_log::postgres::PostgresLog;
 use adapters::event_log::sqlite::Sqlite;
 use adapters::event_log::{
     SalvagedLog,
-    embedded::{self, EmbeddedLog},
+    embedded::{self, EmbeddedLog, ReadOnlyLog},
     memory::MemoryLog,
     sled::Sled,
 };
@@ -107,8 +107,8 @@ impl EngineEntry {
             access: LogAccess::Exclusive,
             open: |path| blocking(move || Ok(opened(EmbeddedLog::<E>::open(path)?))),
             open_existing: |path, _| blocking(move || Ok(opened(EmbeddedLog::<E>::open_existing(path)?))),
-            read: |path| blocking(move || Ok(source(EmbeddedLog::<E>::open_to_read(path)?))),
-            salvage: |path| blocking(move || EmbeddedLog::<E>::salvage(path)),
+            read: |path| blocking(move || Ok(source(ReadOnlyLog::open::<E>(path)?))),
+            salvage: |path| blocking(move || ReadOnlyLog::salvage::<E>(path)),
         }
     }
 

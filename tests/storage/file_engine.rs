@@ -4,7 +4,7 @@ mod engine;
 
 use std::{fs, sync::Arc};
 
-use adapters::event_log::embedded::EmbeddedLog;
+use adapters::event_log::embedded::{EmbeddedLog, ReadOnlyLog};
 use application::{
     contract,
     ports::{EventLog, Fault, LogSource as _, Position, Version},
@@ -47,7 +47,7 @@ async fn the_example_rejects_a_log_that_has_lost_its_end_and_salvages_the_rest()
     assert!(rejected.detail.contains("ends at position 2, but commits up to 3"), "{rejected}");
     assert_eq!(fs::read(&path).unwrap().len(), whole.len() - 1, "a rejected log stays as it is");
 
-    let salvaged = FileLog::salvage(&path).unwrap();
+    let salvaged = ReadOnlyLog::salvage::<FileEngine>(&path).unwrap();
     assert_eq!(salvaged.last_known, Position(3));
     let read = salvaged.log.read(Position::START, application::ports::ReadBound::BATCH).await.unwrap();
     assert_eq!(read.len(), 2);

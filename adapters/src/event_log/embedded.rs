@@ -5,9 +5,9 @@
 //! comparison of files with the disk after a failed sync.
 //!
 //! Reading order: this file (the public API), `engine` (the trait that an engine implements), `log_thread` (the thread
-//! that writes, and its error handling), `opening` (the checks before a log is served), `shared` (the state that other
-//! threads read). Then the parts: `layout` (the paths), `open_files` (detects deleted files), `high_water_mark`,
-//! `failed_sync`, `space`, `panics`, `reading`, `read_only` (also for a store that can no longer be opened).
+//! that writes, and its error handling), `opening` (the checks before a log is served). Then the parts: `layout` (the
+//! paths), `open_files` (detects deleted files), `high_water_mark`, `failed_sync`, `space`, `panics`, `reading`,
+//! `read_only` (also for a store that can no longer be opened).
 
 mod copy;
 mod engine;
@@ -21,7 +21,6 @@ mod opening;
 mod panics;
 mod read_only;
 mod reading;
-mod shared;
 mod space;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -30,20 +29,25 @@ use std::{
     fmt,
     path::Path,
     pin::pin,
-    sync::{Arc, mpsc::RecvTimeoutError},
+    sync::{
+        Arc,
+        mpsc::{self, SyncSender, TrySendError},
+    },
     thread::{self, JoinHandle},
     time::Duration,
 };
 
-use application::ports::{
-    AppendError, Durability, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record, StorageStats,
-    StoredRecord, Version,
+use application::{
+    Histogram,
+    ports::{
+        AppendError, Durability, DurabilityLevel, EventLog, Fault, LogError, LogSource, Position, ReadBound,
+        Record, StorageStats, StoredRecord, Version,
+    },
 };
 use async_trait::async_trait;
-use parking_lot::Mutex;
+use parking_lot::RwLock;
 use tokio::{
-    runtime,
-    sync::{mpsc, oneshot},
+    sync::{oneshot, watch},
     task, time,
 };
 
@@ -54,35 +58,29 @@ pub use layout::{Layout, sync_files};
 pub use read_only::{FoundRecords, ReadOnlyLog};
 pub use reading::{Records, Visit, damaged, missing};
 
+pub(crate) use failed_sync::read_block;
 pub(crate) use high_water_mark::check_nothing_is_lost;
 pub(crate) use opening::{check, discard};
 pub(crate) use panics::{one_line, silence_panics};
 pub(crate) use reading::read_within;
 
-use super::{SalvagedLog, check_size};
+use super::check_size;
 use high_water_mark::HighWaterMark;
 use log_thread::{LogThread, QueuedAppend};
-use shared::SharedState;
 
 /// The largest record: far larger than any record of the writer, and small enough to be held in memory a few times.
 pub const RECORD_MAX: usize = 8 * 1024 * 1024;
 /// The maximum number of queued appends. A node has one writer, so there is rarely more than one.
-const QUEUE_MAX: usize = 16;
+const QUEUE_MAX: usize = 64;
 /// How long a call may take before the engine is asked to [`unblock`](Engine::unblock) its callers.
 const UNBLOCK_DELAY: Duration = Duration::from_secs(1);
-/// How long dropping a log waits until it is closed. Longer than the timeout of the service, which then exits with an
-/// error. No acknowledged commit depends on a clean close.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A log on an embedded engine. Holds its store until it is dropped. Dropping blocks until everything is closed, but
-/// only for a limited time: a hanging disk must not keep the process alive.
+/// A log on an embedded engine. Holds its store until it is dropped. Dropping blocks until everything is closed.
 pub struct EmbeddedLog<E: Engine> {
     shared: Arc<SharedState<E>>,
+    requests: Option<SyncSender<QueuedAppend>>,
     /// `None` only while the log is being dropped.
-    requests: Option<mpsc::Sender<QueuedAppend>>,
     thread: Option<JoinHandle<()>>,
-    /// Disconnects when the thread has closed the log. The lock makes it `Sync`.
-    closed: Mutex<std::sync::mpsc::Receiver<()>>,
 }
 
 impl<E: Engine> EmbeddedLog<E> {
@@ -92,39 +90,13 @@ impl<E: Engine> EmbeddedLog<E> {
     /// otherwise the process is killed when it reaches a limit on file sizes.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, LogError> {
         io_error::survive_the_file_size_limit();
-        let (requests, queue) = mpsc::channel(QUEUE_MAX);
-        let (opened, outcome) = std::sync::mpsc::channel();
-        let (closing, closed) = std::sync::mpsc::channel::<()>();
-        let path = path.as_ref().to_path_buf();
-        let thread = thread::Builder::new().name("petstore-log".into()).spawn(move || {
-            // Dropped last, even if the thread panics.
-            let _closing = closing;
-            let runtime = runtime::Builder::new_current_thread().enable_time().build();
-            let runtime = runtime.map_err(|error| no_thread(&error));
-            match runtime.and_then(|runtime| Ok((LogThread::open(&path)?, runtime))) {
-                Ok((log_thread, runtime)) => {
-                    // Cannot fail: the caller waits for this message.
-                    let _ = opened.send(Ok(log_thread.shared.clone()));
-                    log_thread.run(&runtime, queue);
-                }
-                Err(error) => {
-                    let _ = opened.send(Err(error));
-                }
-            }
-        });
-        let thread = thread.map_err(|error| no_thread(&error))?;
-        match outcome.recv() {
-            Ok(Ok(shared)) => {
-                let (requests, thread) = (Some(requests), Some(thread));
-                Ok(Self { shared, requests, thread, closed: Mutex::new(closed) })
-            }
-            Ok(Err(error)) => {
-                // Wait until the store is released, so that the caller can retry at once.
-                let _ = thread.join();
-                Err(error)
-            }
-            Err(_) => Err(stopped()),
-        }
+        let log_thread = LogThread::<E>::open(path.as_ref())?;
+        let shared = log_thread.shared.clone();
+        let (requests, queue) = mpsc::sync_channel(QUEUE_MAX);
+        let thread = thread::Builder::new().name("petstore-log".into()).spawn(move || log_thread.run(&queue));
+        let thread = thread
+            .map_err(|error| Fault::CannotOpen.error(format!("cannot start the log thread: {error}")))?;
+        Ok(Self { shared, requests: Some(requests), thread: Some(thread) })
     }
 
     /// Opens the store at `path` like [`open`](Self::open), but fails if it does not exist.
@@ -138,16 +110,6 @@ impl<E: Engine> EmbeddedLog<E> {
         Self::open(path)
     }
 
-    /// Opens the store at `path` read-only. Blocks.
-    pub fn open_to_read(path: impl AsRef<Path>) -> Result<ReadOnlyLog, LogError> {
-        ReadOnlyLog::open::<E>(path.as_ref())
-    }
-
-    /// Finds every record that can still be read in the store at `path`. Blocks.
-    pub fn salvage(path: impl AsRef<Path>) -> Result<SalvagedLog, LogError> {
-        ReadOnlyLog::salvage::<E>(path.as_ref())
-    }
-
     /// Awaits a call that depends on the engine, and unblocks the engine at intervals.
     async fn unblocking<T>(&self, call: impl Future<Output = T>) -> T {
         let mut call = pin!(call);
@@ -159,7 +121,7 @@ impl<E: Engine> EmbeddedLog<E> {
         }
     }
 
-    /// Whether the thread has ended. It ends early only if its error handling panics.
+    /// Whether the thread has ended, which it does early only if it panics.
     fn has_stopped(&self) -> bool {
         self.thread.as_ref().is_some_and(JoinHandle::is_finished)
     }
@@ -191,7 +153,7 @@ impl<E: Engine> LogSource for EmbeddedLog<E> {
     }
 
     fn storage_stats(&self) -> StorageStats {
-        self.shared.storage_stats()
+        self.shared.storage_stats.read().clone()
     }
 }
 
@@ -204,7 +166,12 @@ impl<E: Engine> EventLog for EmbeddedLog<E> {
         let (reply, outcome) = oneshot::channel();
         let requests = self.requests.as_ref().expect("only drop takes the queue");
         let request = QueuedAppend { expected, record: record.clone(), reply };
-        requests.send(request).await.map_err(|_| AppendError::Closed(stopped()))?;
+        requests.try_send(request).map_err(|error| match error {
+            TrySendError::Full(_) => {
+                AppendError::NotStored(Fault::Unreachable.error("too many appends are queued"))
+            }
+            TrySendError::Disconnected(_) => AppendError::Closed(stopped()),
+        })?;
         self.unblocking(outcome).await.unwrap_or_else(|_| {
             // The thread took the append and never completed it.
             let error = if self.has_stopped() { stopped() } else { self.shared.why_closed() };
@@ -220,20 +187,8 @@ impl<E: Engine> EventLog for EmbeddedLog<E> {
 impl<E: Engine> Drop for EmbeddedLog<E> {
     fn drop(&mut self) {
         self.requests = None;
-        let Some(thread) = self.thread.take() else { return };
-        match self.closed.get_mut().recv_timeout(CLOSE_TIMEOUT) {
-            Err(RecvTimeoutError::Timeout) => {
-                tracing::warn!(
-                    target: "petstore::storage",
-                    timeout = ?CLOSE_TIMEOUT,
-                    "the log did not close in time; every acknowledged commit is durable"
-                );
-            }
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => {
-                // A panic was reported when it happened.
-                let _ = thread.join();
-            }
-        }
+        // A panic of the thread was reported when it happened.
+        let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
@@ -243,10 +198,78 @@ impl<E: Engine> fmt::Debug for EmbeddedLog<E> {
     }
 }
 
-fn stopped() -> LogError {
-    Fault::Stopped.error("the log thread ended unexpectedly; restart the service")
+const PROMISE: &str = "every acknowledged commit is on the local disk: it survives kill -9 and power cuts, \
+                       if the disk honours fsync";
+
+fn durability_of<E: Engine>(engine: &E, layout: &Layout) -> Durability {
+    let store = ("store", layout.path.display().to_string());
+    let mark = ("high-water mark", "written with every commit, synced every second".to_owned());
+    let settings = engine.durability_settings().into_iter().chain([store, mark]);
+    Durability {
+        engine: E::NAME,
+        level: DurabilityLevel::Synced,
+        promise: PROMISE.into(),
+        settings: settings.map(|(setting, value)| (setting.to_owned(), value)).collect(),
+    }
 }
 
-fn no_thread(error: &std::io::Error) -> LogError {
-    Fault::CannotOpen.error(format!("cannot start the log thread: {error}"))
+/// The state that the log thread shares with other threads.
+struct SharedState<E> {
+    /// `None` while the log is being reopened.
+    engine: RwLock<Option<E>>,
+    /// The last position that is durable.
+    head: watch::Sender<Position>,
+    /// The reason why writes are rejected, if they are.
+    closed: RwLock<Option<LogError>>,
+    durability: Durability,
+    sync_micros: Arc<Histogram>,
+    storage_stats: RwLock<StorageStats>,
+}
+
+impl<E: Engine> SharedState<E> {
+    fn new(engine: E, layout: &Layout, head: Position) -> Self {
+        Self {
+            durability: durability_of(&engine, layout),
+            engine: RwLock::new(Some(engine)),
+            head: watch::Sender::new(head),
+            closed: RwLock::new(None),
+            sync_micros: Arc::new(Histogram::new(Histogram::STORAGE_MICROS)),
+            storage_stats: RwLock::default(),
+        }
+    }
+
+    /// Returns durable records after `after`, within `bound`. Works even after a failed write.
+    fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
+        match &*self.engine.read() {
+            // The engine shows a record before it is durable; readers must not see it until then.
+            Some(engine) => read_within(engine, after, *self.head.borrow(), bound),
+            None => Err(self.why_closed()),
+        }
+    }
+
+    fn head(&self) -> Result<Position, LogError> {
+        match &*self.closed.read() {
+            Some(error) => Err(error.clone()),
+            None => Ok(*self.head.borrow()),
+        }
+    }
+
+    fn why_closed(&self) -> LogError {
+        let being_opened = "the log is being reopened; try again in a moment";
+        self.closed.read().clone().unwrap_or_else(|| Fault::Unreachable.error(being_opened))
+    }
+
+    /// Wakes threads that hang inside the engine.
+    fn unblock(&self) {
+        // Recursive: otherwise this would wait behind the log thread, which may be waiting for the readers that hang.
+        if let Some(engine) = self.engine.try_read_recursive()
+            && let Some(engine) = &*engine
+        {
+            engine.unblock();
+        }
+    }
+}
+
+fn stopped() -> LogError {
+    Fault::Stopped.error("the log thread ended unexpectedly; restart the service")
 }

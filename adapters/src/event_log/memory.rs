@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use application::ports::{
-    AppendError, Durability, DurabilityLevel, EventLog, LogError, LogSource, Position, ReadBound, Record,
-    StoredRecord, Version,
+    AppendError, Durability, EventLog, LogError, LogSource, Position, ReadBound, Record, StoredRecord,
+    Version,
 };
 use async_trait::async_trait;
 use parking_lot::RwLock;
 use tokio::{sync::watch, time};
+
+use super::volatile;
 
 /// Keeps the log in memory. Nothing survives the process.
 #[derive(Debug, Default)]
@@ -47,12 +49,7 @@ impl LogSource for MemoryLog {
     }
 
     fn durability(&self) -> Durability {
-        Durability {
-            engine: "memory",
-            level: DurabilityLevel::Volatile,
-            promise: "NOT DURABLE: all data is lost when the process ends".into(),
-            settings: vec![],
-        }
+        volatile("memory", "NOT DURABLE: all data is lost when the process ends")
     }
 }
 

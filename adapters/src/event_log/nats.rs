@@ -98,11 +98,6 @@ impl LastCommit {
 impl NatsLog {
     /// Connects to one of the servers of a `nats://[user:password@]host:port[,host:port]/STREAM` URL, and finds or
     /// creates the stream. Fails within seconds if no server responds, which may be temporary.
-    ///
-    /// A user without a password is a token, unless the password comes from `NATS_PASSWORD` or the option
-    /// `password-file`. Other options: `creds` (a credentials file), `tls=off`, `tls=required` or `tls=first`, `ca`,
-    /// `cert` and `key` (PEM files), `replicas` (of a new stream), `monitor=host:port[,host:port]` (to check the sync
-    /// settings of the servers) and `sync=always` (to state them).
     pub fn open(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
         Box::pin(async move {
             let (address, connection) = connect(url).await?;
@@ -124,7 +119,8 @@ impl NatsLog {
     pub fn salvage(url: &str) -> BoxFuture<'_, Result<SalvagedStream, LogError>> {
         Box::pin(async move {
             let (address, connection) = connect(url).await?;
-            SalvagedStream::open(address, connection).await
+            let last = Position(stream::leader_info(&connection, &address).await?.state.last_sequence);
+            Ok(SalvagedStream { stream: address.stream, connection, last })
         })
     }
 
@@ -237,31 +233,28 @@ impl LogSource for NatsLog {
         if after >= self.known() && self.head().await? <= after {
             return Ok(vec![]);
         }
-        let stream = &self.address.stream;
-        if bound.records > 1 {
-            let mut found = reading::from_any_replica(&self.connection, stream, after, bound).await?;
-            // A replica may show a commit before the leader does, which would look like a lost commit later.
-            if found.last().is_some_and(|record| record.position > self.known()) {
-                self.head().await?;
-                let known = self.known();
-                found.retain(|record| record.position <= known);
-            }
-            if let Some(newest) = found.last() {
-                self.last.lock().record(newest.version(), epoch);
+        let mut found = reading::records(&self.connection, &self.address.stream, after, bound).await?;
+        if found.is_empty() {
+            let head = self.head().await?;
+            if head <= after {
                 return Ok(found);
             }
+            let detail = format!(
+                "the commit at position {} is missing, but the log continues to {head}",
+                after.next()
+            );
+            return Err(Fault::Damaged.error(detail));
         }
-        if let Some(record) = reading::from_leader(&self.connection, stream, after.next()).await? {
-            self.last.lock().record(record.version(), epoch);
-            return Ok(vec![record]);
+        // A replica may show a commit before the leader does, which would look like a lost commit later.
+        if found.last().is_some_and(|record| record.position > self.known()) {
+            self.head().await?;
+            let known = self.known();
+            found.retain(|record| record.position <= known);
         }
-        let head = self.head().await?;
-        if head <= after {
-            return Ok(vec![]);
+        if let Some(newest) = found.last() {
+            self.last.lock().record(newest.version(), epoch);
         }
-        let detail =
-            format!("the commit at position {} is missing, but the log continues to {head}", after.next());
-        Err(Fault::Damaged.error(detail))
+        Ok(found)
     }
 
     async fn head(&self) -> Result<Position, LogError> {
@@ -406,7 +399,7 @@ async fn connect(url: &str) -> Result<(Address, NatsConnection), LogError> {
 
 impl fmt::Debug for NatsLog {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_tuple("NatsLog").field(&self.address).finish()
+        write!(formatter, "NatsLog({})", self.address)
     }
 }
 

@@ -2,15 +2,13 @@
 //!
 //! Reading order: this file (the public API, and reconnecting), `postgres/session.rs` (the two connections and the SQL
 //! statements), `postgres/schema.rs` (the tables), `postgres/error_mapping.rs`, `postgres/durability.rs` (the promise of
-//! the server), `postgres/settings.rs`, `postgres/passfile.rs`, `postgres/tls.rs` (from the URL to a connection).
+//! the server), `postgres/settings.rs` (from the URL to a connection).
 
 mod durability;
 mod error_mapping;
-mod passfile;
 mod schema;
 mod session;
 mod settings;
-mod tls;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -84,7 +82,7 @@ enum Link {
 impl PostgresLog {
     /// Connects to the primary among the servers of a `postgres://` URL, and creates the tables if they do not exist.
     ///
-    /// The password may also come from `PGPASSWORD`, or from the password file named by `passfile` or `PGPASSFILE`.
+    /// The password may also come from the option `password-file` or from `PGPASSWORD`.
     /// [`Fault::Unreachable`] may be temporary: retry.
     pub fn open(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
         Box::pin(Self::connect_replicated(url, IfMissing::Create, Version::START))
@@ -202,9 +200,9 @@ impl LogSource for PostgresLog {
         for (record, position) in records.iter().zip(after.0 + 1..) {
             if record.position != Position(position) {
                 return Err(Fault::Damaged.error(format!(
-                    "PostgreSQL at {}: position {position} is missing from the table {}, because rows were deleted",
-                    session.server,
-                    schema::COMMITS
+                    "PostgreSQL at {}: position {position} is missing from the table petstore_commits, because rows were \
+                     deleted",
+                    session.server
                 )));
             }
         }
@@ -250,49 +248,32 @@ impl EventLog for PostgresLog {
         check_size(record, RECORD_MAX)?;
         // Nothing has been sent yet, so a failure here has stored nothing.
         let session = self.session().await.map_err(AppendError::NotStored)?;
-        match time::timeout(APPEND_TIMEOUT, session.append(expected, record)).await {
-            Ok(Ok(Some(_))) if session.has_warned() => {
+        let reply = session.reply_within(APPEND_TIMEOUT, session.append(expected, record)).await;
+        match reply.map_err(AppendError::Unclear)? {
+            Ok(Some(_)) if session.has_warned() => {
                 session.disconnect();
                 let what = "stored a commit with a warning; its standbys may not have it";
                 Err(AppendError::Unclear(error_mapping::unreachable_error(&session.server, what)))
             }
-            Ok(Ok(Some(position))) => {
+            Ok(Some(position)) => {
                 self.raise_newest(Version::at(position, record.id));
                 Ok(position)
             }
-            Ok(Ok(None)) => Err(AppendError::Conflict),
-            Ok(Err(error)) => {
+            Ok(None) => Err(AppendError::Conflict),
+            Err(error) => {
                 // A read has ended the session because the server did not reply: report that, not the closed connection.
                 if let Some(cause) = session.no_reply.get().filter(|_| error.is_closed()) {
                     return Err(AppendError::Unclear(cause.clone()));
                 }
-                let outcome = error_mapping::append_error(&session.server, &error);
-                if error_mapping::is_read_only(&error) {
-                    // This server is no longer the primary; another one may be.
-                    session.disconnect();
-                }
-                Err(outcome)
-            }
-            Err(_) => {
-                session.disconnect();
-                Err(AppendError::Unclear(error_mapping::no_reply(&session.server, APPEND_TIMEOUT)))
+                Err(error_mapping::append_error(&session.server, &error))
             }
         }
     }
 
     async fn check_writable(&self) -> Result<(), LogError> {
         let session = self.session().await?;
-        let Ok(probed) = time::timeout(APPEND_TIMEOUT, session.check_writable()).await else {
-            session.disconnect();
-            return Err(error_mapping::no_reply(&session.server, APPEND_TIMEOUT));
-        };
-        probed.map_err(|error| {
-            if error_mapping::is_read_only(&error) {
-                // This server is no longer the primary; another one may be.
-                session.disconnect();
-            }
-            error_mapping::probe_error(&session.server, &error)
-        })
+        let probed = session.reply_within(APPEND_TIMEOUT, session.check_writable()).await?;
+        probed.map_err(|error| error_mapping::probe_error(&session.server, &error))
     }
 
     fn record_limit(&self) -> usize {

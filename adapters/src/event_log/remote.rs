@@ -7,18 +7,15 @@ mod stream;
 
 use std::{path::Path, time::Duration};
 
-use application::ports::{
-    Durability, DurabilityLevel, Fault, LogError, LogSource, Position, ReadBound, StoredRecord,
-};
+use application::ports::{Durability, Fault, LogError, LogSource, Position, ReadBound, StoredRecord};
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use hyper::{Response, body::Incoming};
-use serde::Deserialize as _;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
 use self::stream::{RecordStream, StreamMode};
-use super::loopback::is_loopback;
+use super::{loopback::is_loopback, volatile};
 use crate::service_client::{self, ServiceClient, ServiceUrl};
 
 const REPORT_MAX: usize = 64 * 1024;
@@ -26,7 +23,6 @@ const REPORT_MAX: usize = 64 * 1024;
 /// A log that another process serves and may append to.
 pub struct RemoteLog {
     client: ServiceClient,
-    durability: Durability,
     reading: Mutex<Reading>,
 }
 
@@ -46,22 +42,19 @@ impl RemoteLog {
         ca: Option<&'a Path>,
         key: &'a str,
     ) -> BoxFuture<'a, Result<Self, LogError>> {
-        Box::pin(Self::connect(url, ca, key))
-    }
-
-    async fn connect(url: ServiceUrl, ca: Option<&Path>, key: &str) -> Result<Self, LogError> {
-        if !url.is_protected() && !is_loopback(url.host()) {
-            return Err(Fault::CannotOpen.error(format!(
-                "{url} is on a network, and plain HTTP would expose the API key and the log there: use https, or add \
-                 ?tls=off to the URL if you trust the network"
-            )));
-        }
-        let wrong = |error: LogError| named(&url, &error);
-        let client =
-            ServiceClient::new(url.clone(), ca).and_then(|client| client.with_key(key)).map_err(wrong)?;
-        let log = Self { durability: durability_of(&client).await, client, reading: Mutex::default() };
-        log.head().await?;
-        Ok(log)
+        Box::pin(async move {
+            if !url.is_protected() && !is_loopback(url.host()) {
+                return Err(Fault::CannotOpen.error(format!(
+                    "{url} is on a network, and plain HTTP would expose the API key and the log there: use https, or add \
+                     ?tls=off to the URL if you trust the network"
+                )));
+            }
+            let client = ServiceClient::new(url.clone(), ca).and_then(|client| client.with_key(key));
+            let client = client.map_err(|error| named(&url, &error))?;
+            let log = Self { client, reading: Mutex::default() };
+            log.head().await?;
+            Ok(log)
+        })
     }
 
     /// Opens a response that continues after `after`.
@@ -116,30 +109,6 @@ impl RemoteLog {
         let message = message.unwrap_or_else(|| meaning.into());
         Err(fault.error(format!("{url} responded with {status}: {message}")))
     }
-}
-
-/// The durability that the service reports for its log. A failure is not fatal.
-async fn durability_of(client: &ServiceClient) -> Durability {
-    let report = match client.send("GET", "/readyz").await {
-        Ok(response) => service_client::text(response, REPORT_MAX).await.unwrap_or_default(),
-        Err(_) => String::new(),
-    };
-    let report: Value = serde_json::from_str(&report).unwrap_or_default();
-    let level = DurabilityLevel::deserialize(&report["durability"]["level"]);
-    let level = level.unwrap_or(DurabilityLevel::Volatile);
-    let promise = report["durability"]["promise"].as_str().unwrap_or("not reported by the service");
-    let engine = report["engine"].as_str().unwrap_or("unknown");
-    Durability {
-        engine: "http",
-        level,
-        promise: visible(promise),
-        settings: vec![("engine of the service".into(), visible(engine))],
-    }
-}
-
-/// Removes control characters, because the text of another service is shown on a terminal.
-fn visible(text: &str) -> String {
-    text.chars().filter(|character| !character.is_control()).collect()
 }
 
 #[async_trait]
@@ -202,7 +171,7 @@ impl LogSource for RemoteLog {
     }
 
     fn durability(&self) -> Durability {
-        self.durability.clone()
+        volatile("http", "that of the service: see its /readyz")
     }
 }
 

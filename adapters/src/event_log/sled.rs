@@ -1,12 +1,10 @@
 //! The default log: sled in a directory. This file holds only what is specific to sled; the rest is in
 //! [`embedded`](super::embedded).
 //!
-//! Reading order: this file, `chunks` (how a record is stored), `inspect` and `dry_run` (how damage is detected before
-//! sled repairs it away), `error_mapping`, `salvage` (reads records without sled).
+//! Reading order: this file, `chunks` (how a record is stored), `inspect` (how damage is detected before sled
+//! repairs it away), `salvage` (reads records without sled).
 
 mod chunks;
-mod dry_run;
-mod error_mapping;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod inspect;
@@ -22,16 +20,15 @@ use std::{
     thread,
 };
 
-use application::ports::{CommitId, LogError, Position, Record, StoredRecord, Version};
+use application::ports::{CommitId, Fault, LogError, Position, Record, StoredRecord, Version};
 use bytes::Bytes;
 
 use super::embedded::{
     CloseMode, EmbeddedLog, Engine, FoundRecords, Layout, Records, Visit, check_nothing_is_lost, damaged,
-    io_error, silence_panics, sync_files,
+    io_error, one_line, silence_panics, sync_files,
 };
 use crate::private_files::{self, check_directory, check_file, create_directories};
 
-use error_mapping::log_error;
 use inspect::SEGMENT;
 
 /// The size of sled's cache. The log is read only once, at startup.
@@ -87,7 +84,7 @@ impl Engine for Sled {
             create_directories(&directory(layout)).map_err(io_error("creating the log"))?;
         }
         remove_unfinished(layout).map_err(io_error("opening the log"))?;
-        dry_run::try_if_suspect(layout, acknowledged)?;
+        inspect::try_if_suspect(layout, acknowledged)?;
         Self::open_in(layout)
     }
 
@@ -208,4 +205,27 @@ fn remove_unfinished(layout: &Layout) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Maps an error of sled that occurred while `doing` something.
+fn log_error(doing: &str) -> impl Fn(::sled::Error) -> LogError {
+    move |error| match error {
+        ::sled::Error::Io(error) => io_error(doing)(original(error)),
+        ::sled::Error::Corruption { .. } | ::sled::Error::CollectionNotFound(_) => {
+            Fault::Damaged.error(format!("{doing} failed: the files of the storage engine are damaged"))
+        }
+        ::sled::Error::Unsupported(reason) => {
+            Fault::CannotOpen.error(format!("{doing} failed: {}", one_line(&reason)))
+        }
+        ::sled::Error::ReportableBug(reason) => {
+            Fault::WriteFailed.error(format!("{doing} failed: {}", one_line(&reason)))
+        }
+    }
+}
+
+/// Restores the system error, which sled passes on as text with its code.
+fn original(error: io::Error) -> io::Error {
+    let text = error.to_string();
+    let code = text.split_once("code: ").and_then(|(_, rest)| rest.split(',').next()?.parse().ok());
+    code.map_or(error, io::Error::from_raw_os_error)
 }

@@ -5,7 +5,6 @@
 //! a crash cannot remove a commit that was read.
 
 mod connection;
-mod error_mapping;
 #[cfg(test)]
 mod tests;
 
@@ -25,8 +24,7 @@ use super::embedded::{
 };
 use crate::private_files::{check_file, create_file};
 
-use connection::{READ_ONLY, READ_UNCHANGING, VERSION, WRITE, connect, holds_log};
-use error_mapping::log_error;
+use connection::{READ_ONLY, READ_UNCHANGING, VERSION, WRITE, connect, holds_log, log_error};
 
 /// The size of the write-ahead log at which it is moved into the database. Smaller than the reserve on any disk, so
 /// that there is always room for it.

@@ -1,15 +1,16 @@
 //! Copies the files of a store, to try steps that may change them.
 
 use std::{
-    fs::{self, DirBuilder, Permissions},
+    fs::{self, Permissions},
     io,
-    os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
-    path::{Path, PathBuf},
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
 };
 
 use application::ports::LogError;
+use tempfile::{Builder, TempDir};
 
-use super::{engine::Engine, layout::Layout, space};
+use super::{engine::Engine, layout::Layout, space::Space};
 use crate::private_files::{DIRECTORY_MODE, create_file, open_to_read};
 
 /// A copy of the engine's files, without mark and lock. Dropping it deletes it.
@@ -17,14 +18,13 @@ use crate::private_files::{DIRECTORY_MODE, create_file, open_to_read};
 pub struct StoreCopy {
     /// The paths of the copy.
     pub layout: Layout,
-    directory: PathBuf,
+    directory: TempDir,
 }
 
 impl StoreCopy {
     /// Copies the store to the temporary directory.
     pub fn temporary<E: Engine>(store: &Layout) -> Result<Self, LogError> {
-        let mode = Permissions::from_mode(DIRECTORY_MODE);
-        let directory = tempfile::Builder::new().permissions(mode).tempdir().map(tempfile::TempDir::keep);
+        let directory = Builder::new().permissions(Permissions::from_mode(DIRECTORY_MODE)).tempdir();
         directory.and_then(|directory| Self::make::<E>(store, directory)).map_err(|error| {
             store.rejected(&format!(
                 "cannot be copied to the temporary directory: {error}; check the path and the free space, or set TMPDIR to \
@@ -35,44 +35,31 @@ impl StoreCopy {
 
     /// Copies the store to a new directory inside it.
     pub fn in_store<E: Engine>(store: &Layout, name: &str) -> io::Result<Self> {
-        let directory = store.directory.join(name);
         // A killed process may have left one.
-        remove(&directory)?;
-        DirBuilder::new().mode(DIRECTORY_MODE).create(&directory)?;
+        match fs::remove_dir_all(store.directory.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let mode = Permissions::from_mode(DIRECTORY_MODE);
+        let directory =
+            Builder::new().prefix(name).rand_bytes(0).permissions(mode).tempdir_in(&store.directory)?;
         Self::make::<E>(store, directory)
     }
 
-    fn make<E: Engine>(store: &Layout, directory: PathBuf) -> io::Result<Self> {
-        let layout = E::layout(&directory.join(below(&store.directory, &store.path)));
+    fn make<E: Engine>(store: &Layout, directory: TempDir) -> io::Result<Self> {
+        let layout = E::layout(&directory.path().join(below(&store.directory, &store.path)));
         let copy = Self { layout, directory };
         let files = E::files(store)?;
         let size = files.iter().try_fold(0, |size, file| io::Result::Ok(size + file.metadata()?.len()))?;
-        space::check_room_for_copy(&copy.directory, size)?;
+        if !Space::of(copy.directory.path())?.has_room_for(size) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         for file in &files {
-            let to = copy.directory.join(below(&store.directory, file));
+            let to = copy.directory.path().join(below(&store.directory, file));
             to.parent().map_or(Ok(()), fs::create_dir_all)?;
             io::copy(&mut open_to_read(file)?, &mut create_file(&to)?)?;
         }
         Ok(copy)
-    }
-}
-
-impl Drop for StoreCopy {
-    fn drop(&mut self) {
-        if let Err(error) = remove(&self.directory) {
-            tracing::warn!(
-                target: "petstore::storage",
-                directory = %self.directory.display(), %error,
-                "cannot delete the copy of the store"
-            );
-        }
-    }
-}
-
-fn remove(directory: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        Ok(()) | Err(_) => Ok(()),
     }
 }
 

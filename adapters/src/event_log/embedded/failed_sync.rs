@@ -123,9 +123,9 @@ fn aligned(buffer: &mut [u8]) -> &mut [u8] {
 }
 
 /// Fills the block, or as much of it as the file has.
-fn read_block(file: &File, block: &mut [u8], offset: u64) -> io::Result<usize> {
+pub(crate) fn read_block(file: &File, block: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut len = 0;
-    // An unaligned read was the last one: direct I/O cannot continue from there.
+    // Only the last read of a file ends unaligned, and direct I/O cannot continue from there.
     while len < block.len() && len.is_multiple_of(ALIGNMENT) {
         match file.read_at(&mut block[len..], offset + len as u64) {
             Ok(0) => break,

@@ -44,7 +44,7 @@ pub(super) struct HighWaterMark {
     /// The slot to write to; the other one is synced.
     slot: usize,
     /// Whether the mark would survive a power cut.
-    pub(super) synced: bool,
+    synced: bool,
 }
 
 /// Slots lie on separate pages, so that no write can touch both.

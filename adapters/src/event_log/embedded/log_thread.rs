@@ -1,9 +1,11 @@
 //! The thread that owns the engine: the only thread that writes, and the one that reopens the log after an error.
 
 use std::{
-    panic::{self, AssertUnwindSafe},
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError},
+    },
     time::{Duration, Instant},
 };
 
@@ -11,20 +13,16 @@ use application::{
     Backoff,
     ports::{AppendError, Fault, LogError, Position, Record, StorageStats, Version},
 };
-use tokio::{
-    runtime::Runtime,
-    sync::{mpsc, oneshot},
-    time,
-};
+use tokio::sync::oneshot;
 
 use super::{
+    SharedState,
     engine::{CloseMode, Engine},
     failed_sync,
     io_error::io_error,
     open_files::OpenFiles,
     opening::{self, LockedStore},
     panics,
-    shared::SharedState,
     space::{self, Space},
 };
 
@@ -44,8 +42,8 @@ pub(super) struct LogThread<E> {
     store: LockedStore,
     /// Empty while the engine is closed.
     files: OpenFiles,
-    mark_synced: Instant,
-    measured: Instant,
+    /// The time of the last maintenance.
+    maintained: Instant,
     /// Whether this process has created or stored anything. If not, closing leaves the files unchanged.
     changed: bool,
     state: ThreadState,
@@ -72,70 +70,54 @@ impl<E: Engine> LogThread<E> {
         let (engine, last, files) = opening::open_engine(&store)?;
         let shared = Arc::new(SharedState::new(engine, &store.layout, last.position));
         let changed = store.is_new;
-        let now = Instant::now();
-        let mut thread =
-            Self { store, files, mark_synced: now, measured: now, changed, state: ThreadState::Open, shared };
+        let (maintained, state) = (Instant::now(), ThreadState::Open);
+        let mut thread = Self { store, files, maintained, changed, state, shared };
         thread.continue_from(last)?;
-        thread.create_ballast();
+        space::create_ballast(&thread.store.layout);
         thread.measure();
         Ok(thread)
     }
 
-    /// Runs until the queue is closed, then closes the log. After a panic, the log is reopened.
-    pub(super) fn run(mut self, runtime: &Runtime, mut requests: mpsc::Receiver<QueuedAppend>) {
+    /// Runs until the queue is closed, then closes the log.
+    pub(super) fn run(mut self, requests: &Receiver<QueuedAppend>) {
         loop {
-            let serve = AssertUnwindSafe(|| self.serve(runtime, &mut requests));
-            match panic::catch_unwind(serve) {
-                Ok(()) => return self.close(),
-                Err(panic) => {
-                    let detail = format!("the log thread panicked ({})", panics::message(&*panic));
-                    self.fail(&Fault::WriteFailed.error(detail), 1);
-                }
-            }
-        }
-    }
-
-    fn serve(&mut self, runtime: &Runtime, requests: &mut mpsc::Receiver<QueuedAppend>) {
-        loop {
-            let next = runtime.block_on(async {
-                match self.next_maintenance() {
-                    Some(at) => time::timeout_at(at.into(), requests.recv()).await,
-                    None => Ok(requests.recv().await),
-                }
-            });
+            let next = match self.next_maintenance() {
+                Some(at) => requests.recv_timeout(at.saturating_duration_since(Instant::now())),
+                None => requests.recv().map_err(RecvTimeoutError::from),
+            };
             match next {
-                Ok(Some(request)) => {
+                Ok(request) => {
                     let outcome = self.append(request.expected, &request.record);
                     // The caller may have stopped waiting; the record is stored anyway.
                     let _ = request.reply.send(outcome);
                 }
-                Ok(None) => return,
+                Err(RecvTimeoutError::Disconnected) => return self.close(),
                 // Detects missing files before the next commit.
-                Err(_elapsed) if matches!(self.state, ThreadState::Open) => {
+                Err(RecvTimeoutError::Timeout) if matches!(self.state, ThreadState::Open) => {
                     drop(self.close_if_files_missing());
                 }
-                Err(_elapsed) => {}
+                Err(RecvTimeoutError::Timeout) => {}
             }
             self.run_maintenance();
-            if self.measured.elapsed() >= MAINTENANCE_INTERVAL {
+            if self.maintained.elapsed() >= MAINTENANCE_INTERVAL {
                 self.measure();
+                self.maintained = Instant::now();
             }
         }
     }
 
     /// Measures the files and the free space. This thread may block on the disk; readers of the statistics may not.
-    fn measure(&mut self) {
+    fn measure(&self) {
         let layout = &self.store.layout;
         let space = Space::of(&layout.directory).ok();
         let files = E::files(layout).unwrap_or_default();
         let bytes = files.iter().filter_map(|file| Some(file.metadata().ok()?.len())).sum();
         *self.shared.storage_stats.write() = StorageStats {
-            sync_micros: None,
+            sync_micros: Some(self.shared.sync_micros.clone()),
             log_bytes: Some(bytes),
             disk_free: space.map(|space| space.free),
             disk_reserved: space.map(|space| space.floor),
         };
-        self.measured = Instant::now();
     }
 
     fn append(&mut self, expected: Version, record: &Record) -> Result<Position, AppendError> {
@@ -145,7 +127,8 @@ impl<E: Engine> LogThread<E> {
         if expected != self.store.mark.mark {
             return Err(AppendError::Conflict);
         }
-        if let Err(error) = space::check_room(&self.store.layout.directory, record.bytes.len()) {
+        let needed = space::AMPLIFICATION * record.bytes.len() as u64;
+        if let Err(error) = space::check_room(&self.store.layout.directory, needed) {
             let closed = self.close_if_files_missing().unwrap_or_else(|| self.stop(ThreadState::Full, error));
             return Err(AppendError::Closed(closed));
         }
@@ -187,8 +170,7 @@ impl<E: Engine> LogThread<E> {
     /// The time of the next maintenance, even without requests.
     fn next_maintenance(&self) -> Option<Instant> {
         match self.state {
-            ThreadState::Open if !self.store.mark.synced => Some(self.mark_synced + MAINTENANCE_INTERVAL),
-            ThreadState::Open | ThreadState::Full => Some(Instant::now() + MAINTENANCE_INTERVAL),
+            ThreadState::Open | ThreadState::Full => Some(self.maintained + MAINTENANCE_INTERVAL),
             ThreadState::Failed { retry_at, .. } => Some(retry_at),
             ThreadState::Lost => None,
         }
@@ -206,7 +188,7 @@ impl<E: Engine> LogThread<E> {
             }
             ThreadState::Full => {
                 if self.close_if_files_missing().is_none()
-                    && space::check_room_again(&self.store.layout.directory).is_ok()
+                    && space::check_room(&self.store.layout.directory, space::RESUME_MARGIN).is_ok()
                 {
                     self.resume();
                 }
@@ -217,9 +199,8 @@ impl<E: Engine> LogThread<E> {
     }
 
     fn maintain(&mut self) -> Result<(), LogError> {
-        if !self.store.mark.synced && self.mark_synced.elapsed() >= MAINTENANCE_INTERVAL {
+        if self.maintained.elapsed() >= MAINTENANCE_INTERVAL {
             self.store.mark.sync().map_err(io_error("syncing the high-water mark"))?;
-            self.mark_synced = Instant::now();
         }
         self.with_engine("maintaining the log", Engine::maintain)
     }
@@ -253,12 +234,11 @@ impl<E: Engine> LogThread<E> {
         if self.close_if_files_missing().is_some() {
             return;
         }
-        let layout = &self.store.layout;
-        space::make_room_to_open(&layout.directory, &layout.ballast);
-        let writable = failed_sync::write_marker(&layout.not_synced);
+        space::make_room_to_open(&self.store.layout);
+        let writable = failed_sync::write_marker(&self.store.layout.not_synced);
         let writable = writable.map_err(io_error("reopening the log"));
         match writable.and_then(|()| self.replace_engine()) {
-            Ok(()) => match space::check_room_again(&self.store.layout.directory) {
+            Ok(()) => match space::check_room(&self.store.layout.directory, space::RESUME_MARGIN) {
                 Ok(()) => self.resume(),
                 Err(error) => {
                     self.stop(ThreadState::Full, error);
@@ -300,11 +280,7 @@ impl<E: Engine> LogThread<E> {
     fn resume(&mut self) {
         self.state = ThreadState::Open;
         *self.shared.closed.write() = None;
-        self.create_ballast();
-    }
-
-    fn create_ballast(&self) {
-        space::create_ballast(&self.store.layout.directory, &self.store.layout.ballast);
+        space::create_ballast(&self.store.layout);
     }
 
     fn close(mut self) {

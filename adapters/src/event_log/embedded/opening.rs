@@ -71,16 +71,14 @@ fn try_to_open<E: Engine>(
     LockedStore { layout, mark, .. }: &LockedStore,
 ) -> Result<(E, Version, OpenFiles), LogError> {
     let not_synced = io_error("writing the log to the disk");
-    space::make_room_to_open(&layout.directory, &layout.ballast);
+    space::make_room_to_open(layout);
     let has_failed_sync = layout.has_failed_sync_marker();
+    let files = E::files(layout).map_err(&not_synced)?;
     if has_failed_sync {
-        let files = E::files(layout);
-        files
-            .and_then(|files| files.iter().try_for_each(|file| failed_sync::bring_to_disk(file)))
-            .map_err(&not_synced)?;
+        files.iter().try_for_each(|file| failed_sync::bring_to_disk(file)).map_err(&not_synced)?;
     }
     // The last writes of a killed process may still be in the page cache.
-    E::files(layout).and_then(|files| sync_files(&layout.directory, &files)).map_err(&not_synced)?;
+    sync_files(&layout.directory, &files).map_err(&not_synced)?;
     let doing = format!("opening the store {}", layout.path.display());
     let engine = panics::reading(&doing, || E::open(layout, mark.mark))?;
     let checked = check(&engine, mark.mark).and_then(|last| {

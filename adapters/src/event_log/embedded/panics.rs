@@ -41,7 +41,7 @@ fn catch<T>(
     })
 }
 
-pub(super) fn message(panic: &(dyn Any + Send)) -> String {
+fn message(panic: &(dyn Any + Send)) -> String {
     let message = panic.downcast_ref::<String>().map(String::as_str);
     one_line(message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message"))
 }

@@ -4,21 +4,21 @@
 use std::{fs::File, path::Path, sync::Arc, time::Duration};
 
 use application::ports::{
-    Durability, DurabilityLevel, Fault, LogError, LogSource, Position, ReadBound, StoredRecord, Version,
+    Durability, Fault, LogError, LogSource, Position, ReadBound, StoredRecord, Version,
 };
 use async_trait::async_trait;
 use tokio::task;
 
 use super::{
     copy::StoreCopy,
+    durability_of,
     engine::Engine,
     high_water_mark::{self, HighWaterMark},
     opening::{check, discard, files_of},
     panics,
     reading::{Records, read_within},
-    shared,
 };
-use crate::event_log::SalvagedLog;
+use crate::event_log::{SalvagedLog, volatile};
 
 /// A store opened read-only. While it is held, no process can open the store for writing,
 /// provided that the lock could be taken.
@@ -40,8 +40,8 @@ pub struct FoundRecords {
 
 impl ReadOnlyLog {
     /// Opens the store at `path`, and checks that it is complete. Blocks.
-    pub(super) fn open<E: Engine>(path: &Path) -> Result<Self, LogError> {
-        let layout = E::layout(path);
+    pub fn open<E: Engine>(path: impl AsRef<Path>) -> Result<Self, LogError> {
+        let layout = E::layout(path.as_ref());
         layout.check_kind()?;
         let lock = layout.lock_shared()?;
         let files = files_of::<E>(&layout)?;
@@ -58,7 +58,7 @@ impl ReadOnlyLog {
             .and_then(|mark| check(&engine, mark));
         match last {
             Ok(last) => {
-                let durability = shared::durability_of(&engine, &layout);
+                let durability = durability_of(&engine, &layout);
                 let found = FoundRecords { records: Box::new(engine), last: last.position, copy };
                 Ok(Self { source: Arc::new((found, lock)), durability })
             }
@@ -70,19 +70,14 @@ impl ReadOnlyLog {
     }
 
     /// Finds the readable records of the store at `path`, which may be damaged. Blocks.
-    pub(super) fn salvage<E: Engine>(path: &Path) -> Result<SalvagedLog, LogError> {
-        let layout = E::layout(path);
+    pub fn salvage<E: Engine>(path: impl AsRef<Path>) -> Result<SalvagedLog, LogError> {
+        let layout = E::layout(path.as_ref());
         let lock = layout.lock_shared()?;
         let acknowledged = HighWaterMark::read(&layout.mark).ok().flatten();
         let mut found = panics::reading("salvaging the log", || E::salvage(&layout, acknowledged))?;
         let last_known = acknowledged.map_or(found.last, |mark| mark.position.max(found.last));
         found.last = last_known;
-        let durability = Durability {
-            engine: "salvage",
-            level: DurabilityLevel::Volatile,
-            promise: "read-only: the intact records of a damaged store".into(),
-            settings: vec![],
-        };
+        let durability = volatile("salvage", "read-only: the intact records of a damaged store");
         let log = Self { source: Arc::new((found, lock)), durability };
         // Without a mark, missing commits at the end cannot be detected.
         Ok(SalvagedLog { log: Arc::new(log), last_known, end_is_known: acknowledged.is_some() })

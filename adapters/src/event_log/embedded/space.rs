@@ -1,11 +1,11 @@
 //! Disk space: a reserve that commits never use, and a ballast file that is deleted to open a store on a full disk.
 
-use std::{fs, io, io::Write as _, path::Path};
+use std::{fs, io, io::Read as _, path::Path};
 
 use application::ports::{Fault, LogError};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
-use super::io_error::io_error;
+use super::{io_error::io_error, layout::Layout};
 use crate::private_files::{check_file, create_file};
 
 const KIB: u64 = 1024;
@@ -23,10 +23,11 @@ const BALLAST_SHARE: u64 = 4;
 const _: () = assert!(FLOOR_MIN / BALLAST_SHARE >= 512 * KIB, "the ballast covers a segment of sled");
 
 /// The space that a commit may need, as a multiple of its size: engines rewrite a page now and then.
-const AMPLIFICATION: u64 = 4;
+pub(super) const AMPLIFICATION: u64 = 4;
 
-/// The space above the reserve that must be free before writes resume.
-const RESUME_MARGIN: u64 = MIB / 2;
+/// The space above the reserve that must be free before writes resume. Without a margin, the next record would stop
+/// them again.
+pub(super) const RESUME_MARGIN: u64 = MIB / 2;
 
 /// Free space, and the reserve.
 #[derive(Debug, Clone, Copy)]
@@ -42,31 +43,21 @@ impl Space {
         Ok(Self { free: disk.f_bavail * disk.f_frsize, floor })
     }
 
+    /// Whether this many bytes fit above the reserve.
+    pub(super) fn has_room_for(self, bytes: u64) -> bool {
+        self.free >= self.floor + bytes
+    }
+
     fn ballast(self) -> u64 {
         self.floor / BALLAST_SHARE
     }
 }
 
-/// Rejects a record that does not fit, before anything is written.
-pub(super) fn check_room(store: &Path, record: usize) -> Result<(), LogError> {
-    require(store, AMPLIFICATION * record as u64)
-}
-
-/// Checks whether writes may resume on a disk that was full. Needs a margin, or the next record would stop them again.
-pub(super) fn check_room_again(store: &Path) -> Result<(), LogError> {
-    require(store, RESUME_MARGIN)
-}
-
-/// Fails with `StorageFull` if a copy of this many bytes would use the reserve.
-pub(super) fn check_room_for_copy(store: &Path, bytes: u64) -> io::Result<()> {
-    let space = Space::of(store)?;
-    if space.free >= space.floor + bytes { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
-}
-
-fn require(store: &Path, bytes: u64) -> Result<(), LogError> {
+/// Rejects a write of this many bytes if it would use the reserve.
+pub(super) fn check_room(store: &Path, bytes: u64) -> Result<(), LogError> {
     let space =
         Space::of(store).map_err(io_error(&format!("looking up the free space of {}", store.display())))?;
-    if space.free >= space.floor + bytes {
+    if space.has_room_for(bytes) {
         return Ok(());
     }
     Err(Fault::Full.error(format!(
@@ -79,27 +70,28 @@ fn require(store: &Path, bytes: u64) -> Result<(), LogError> {
 }
 
 /// Deletes the ballast if the disk is too full to open the engine.
-pub(super) fn make_room_to_open(store: &Path, ballast: &Path) {
-    if Space::of(store).is_ok_and(|space| space.free < space.ballast()) {
-        // Without a ballast, opening has to do with the free space.
-        if check_file(ballast).is_ok() && fs::remove_file(ballast).is_ok() {
-            tracing::warn!(
-                target: "petstore::storage",
-                store = %store.display(),
-                "disk full; deleted the ballast file to open the log"
-            );
-        }
+pub(super) fn make_room_to_open(Layout { directory, ballast, .. }: &Layout) {
+    // Without a ballast, opening has to do with the free space.
+    if Space::of(directory).is_ok_and(|space| space.free < space.ballast())
+        && check_file(ballast).is_ok()
+        && fs::remove_file(ballast).is_ok()
+    {
+        tracing::warn!(
+            target: "petstore::storage",
+            file = %ballast.display(),
+            "disk full; deleted the ballast file to open the log"
+        );
     }
 }
 
 /// Creates the ballast if it is missing and the disk has room for it.
-pub(super) fn create_ballast(store: &Path, ballast: &Path) {
+pub(super) fn create_ballast(Layout { directory, ballast, .. }: &Layout) {
     if let Err(error) = check_file(ballast) {
         tracing::warn!(target: "petstore::storage", %error, "cannot use the ballast file");
         return;
     }
-    let Ok(space) = Space::of(store) else { return };
-    if ballast.exists() || space.free < space.floor + space.ballast() {
+    let Ok(space) = Space::of(directory) else { return };
+    if ballast.exists() || !space.has_room_for(space.ballast()) {
         return;
     }
     if let Err(error) = fill(ballast, space.ballast()) {
@@ -119,9 +111,5 @@ fn fill(path: &Path, len: u64) -> io::Result<()> {
         return Ok(());
     }
     // Some file systems cannot reserve space.
-    let zeros = vec![0; 64 * 1024];
-    for _ in 0..len / zeros.len() as u64 {
-        file.write_all(&zeros)?;
-    }
-    Ok(())
+    io::copy(&mut io::repeat(0).take(len), &mut file).map(drop)
 }

@@ -5,16 +5,22 @@ use std::{fmt, path::PathBuf};
 use application::ports::{Fault, LogError};
 use percent_encoding::percent_decode_str;
 
-use crate::event_log::{environment::Environment, loopback::is_loopback};
+use crate::event_log::{
+    environment::{Environment, read_password},
+    loopback::is_loopback,
+};
 
-/// The servers, the stream and how to connect. `Debug` and `Display` show no secrets.
-#[derive(Clone, PartialEq, Eq)]
+/// The servers, the stream and how to connect.
 pub(super) struct Address {
     /// `host:port` of the servers to try first. They announce the rest of the cluster.
     pub(super) servers: Vec<String>,
     pub(super) stream: String,
     pub(super) identity: Credentials,
-    pub(super) tls: TlsOptions,
+    pub(super) tls: TlsMode,
+    /// The only authority whose certificates are trusted; otherwise those that the system trusts.
+    pub(super) ca: Option<PathBuf>,
+    /// The certificate of this client, and its key.
+    pub(super) client_certificate: Option<(PathBuf, PathBuf)>,
     /// How many replicas a new stream gets (`replicas=3`).
     pub(super) replicas: Option<usize>,
     /// Whether the operator states that every server runs with `sync_interval: always` (`sync=always`).
@@ -23,27 +29,17 @@ pub(super) struct Address {
     pub(super) monitors: Vec<String>,
 }
 
-#[derive(Clone, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub(super) enum Credentials {
     Anonymous,
     Token(String),
     Password { user: String, password: String },
-    PasswordFile { user: String, file: PathBuf },
     File(PathBuf),
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct TlsOptions {
-    pub(super) mode: TlsMode,
-    /// The only authority whose certificates are trusted; otherwise those that the system trusts.
-    pub(super) ca: Option<PathBuf>,
-    pub(super) client: Option<(PathBuf, PathBuf)>,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TlsMode {
     /// If the server requires it. The default if all servers are on this machine.
-    #[default]
     ServerDecides,
     /// The same on a network, which the operator trusts (`tls=off`).
     Waived,
@@ -77,17 +73,17 @@ impl Address {
             servers: hosts(servers)?,
             stream: stream_name(stream)?,
             identity: user_info.map_or(Ok(Credentials::Anonymous), identity)?,
-            tls: TlsOptions::default(),
+            tls: TlsMode::ServerDecides,
+            ca: None,
+            client_certificate: None,
             replicas: None,
             sync_stated: false,
             monitors: vec![],
         };
         address.apply(query)?;
         // Otherwise an attacker in between could pretend to be a server without TLS.
-        if address.tls.mode == TlsMode::ServerDecides
-            && !address.servers.iter().all(|server| is_local(server))
-        {
-            address.tls.mode = TlsMode::Required;
+        if address.tls == TlsMode::ServerDecides && !address.servers.iter().all(|server| is_local(server)) {
+            address.tls = TlsMode::Required;
         }
         address.identity = match (address.identity, environment("NATS_PASSWORD")) {
             (Credentials::Token(user), Some(password)) => Credentials::Password { user, password },
@@ -101,10 +97,10 @@ impl Address {
         for (option, value) in form_urlencoded::parse(query.as_bytes()) {
             match (&*option, &*value) {
                 (_, "") => return Err(wrong("must give each option a value")),
-                ("tls", "off") => self.tls.mode = TlsMode::Waived,
-                ("tls", "required") => self.tls.mode = TlsMode::Required,
-                ("tls", "first") => self.tls.mode = TlsMode::First,
-                ("ca", file) => self.tls.ca = Some(file.into()),
+                ("tls", "off") => self.tls = TlsMode::Waived,
+                ("tls", "required") => self.tls = TlsMode::Required,
+                ("tls", "first") => self.tls = TlsMode::First,
+                ("ca", file) => self.ca = Some(file.into()),
                 ("cert", file) => cert = Some(file.into()),
                 ("key", file) => key = Some(file.into()),
                 ("creds", file) => self.identity = Credentials::File(file.into()),
@@ -113,22 +109,25 @@ impl Address {
                     let Credentials::Token(user) = &self.identity else {
                         return Err(wrong("must name a user without a password for the password file"));
                     };
-                    self.identity = Credentials::PasswordFile { user: user.clone(), file: file.into() };
+                    let (user, password) = (user.clone(), read_password(file.as_ref())?);
+                    self.identity = Credentials::Password { user, password };
                 }
-                ("replicas", number) => self.replicas = Some(replicas(number)?),
+                ("replicas", number) => {
+                    self.replicas = number.parse().ok().filter(|number| (1..=REPLICAS_MAX).contains(number));
+                    if self.replicas.is_none() {
+                        return Err(wrong(format!("must have replicas between 1 and {REPLICAS_MAX}")));
+                    }
+                }
                 ("sync", "always") => self.sync_stated = true,
                 ("monitor", servers) => self.monitors.extend(hosts(servers)?),
                 // Do not repeat an unknown option: it may be the end of a password that was not escaped.
                 _ => return Err(wrong(format!("supports only the options {OPTIONS}"))),
             }
         }
-        self.tls.client = match (cert, key) {
-            (Some(cert), Some(key)) => Some((cert, key)),
-            (None, None) => None,
-            (Some(_), None) | (None, Some(_)) => {
-                return Err(wrong("must have both cert and key, or neither"));
-            }
-        };
+        if cert.is_some() != key.is_some() {
+            return Err(wrong("must have both cert and key, or neither"));
+        }
+        self.client_certificate = cert.zip(key);
         Ok(())
     }
 }
@@ -138,15 +137,9 @@ impl fmt::Display for Address {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let who = match self.identity {
             Credentials::Anonymous | Credentials::File(_) => "",
-            Credentials::Token(_) | Credentials::Password { .. } | Credentials::PasswordFile { .. } => "***@",
+            Credentials::Token(_) | Credentials::Password { .. } => "***@",
         };
         write!(formatter, "nats://{who}{}/{}", self.servers.join(","), self.stream)
-    }
-}
-
-impl fmt::Debug for Address {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, formatter)
     }
 }
 
@@ -190,11 +183,6 @@ fn stream_name(name: &str) -> Result<String, LogError> {
     Ok(name.into())
 }
 
-fn replicas(number: &str) -> Result<usize, LogError> {
-    let sound = number.parse().ok().filter(|number| (1..=REPLICAS_MAX).contains(number));
-    sound.ok_or_else(|| wrong(format!("must have replicas between 1 and {REPLICAS_MAX}")))
-}
-
 fn wrong(rule: impl fmt::Display) -> LogError {
     Fault::CannotOpen.error(format!("the store URL {rule}"))
 }
@@ -219,8 +207,8 @@ mod tests {
     fn options_are_parsed() {
         let url = "nats://n/S?tls=first&ca=a.pem&cert=b&key=c&creds=d&replicas=5&sync=always&monitor=x:1,y:2";
         let address = parse(url).unwrap();
-        let client = Some(("b".into(), "c".into()));
-        assert_eq!(address.tls, TlsOptions { mode: TlsMode::First, ca: Some("a.pem".into()), client });
+        assert_eq!((address.tls, address.ca), (TlsMode::First, Some("a.pem".into())));
+        assert_eq!(address.client_certificate, Some(("b".into(), "c".into())));
         assert!(address.identity == Credentials::File("d".into()));
         assert_eq!((address.replicas, address.sync_stated), (Some(5), true));
         assert_eq!(address.monitors, ["x:1", "y:2"]);
@@ -234,8 +222,8 @@ mod tests {
             ("10.0.0.1:4222", TlsMode::Required),
             ("localhost:4222,[fd00::1]:4222", TlsMode::Required),
         ] {
-            assert_eq!(parse(&format!("nats://{servers}/S")).unwrap().tls.mode, mode, "{servers}");
-            let waived = parse(&format!("nats://{servers}/S?tls=off")).unwrap().tls.mode;
+            assert_eq!(parse(&format!("nats://{servers}/S")).unwrap().tls, mode, "{servers}");
+            let waived = parse(&format!("nats://{servers}/S?tls=off")).unwrap().tls;
             assert_eq!(waived, TlsMode::Waived, "{servers}");
         }
     }
@@ -245,14 +233,16 @@ mod tests {
         let address = parse("nats://joe:pa%3F/ss@one/S").unwrap();
         let password = "pa?/ss".into();
         assert!(address.identity == Credentials::Password { user: "joe".into(), password });
-        assert_eq!(format!("{address:?}"), "nats://***@one/S");
+        assert_eq!(address.to_string(), "nats://***@one/S");
         let environment = |name: &str| (name == "NATS_PASSWORD").then(|| "pass".into());
         let environment = Address::parse("nats://joe@one/S", &environment).unwrap();
         assert!(
             environment.identity == Credentials::Password { user: "joe".into(), password: "pass".into() }
         );
-        let file = parse("nats://joe@one/S?password-file=f").unwrap();
-        assert!(file.identity == Credentials::PasswordFile { user: "joe".into(), file: "f".into() });
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, "pass\n").unwrap();
+        let file = parse(&format!("nats://joe@one/S?password-file={}", file.path().display())).unwrap();
+        assert!(file.identity == Credentials::Password { user: "joe".into(), password: "pass".into() });
     }
 
     #[test]

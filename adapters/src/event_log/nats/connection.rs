@@ -5,11 +5,7 @@ use std::{
     error::Error as _,
     future::{self, Ready},
     io,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -25,7 +21,6 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{
-    fs,
     sync::watch,
     time::{self, Instant},
 };
@@ -48,7 +43,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(1);
 const LEADERLESS_MAX: Duration = Duration::from_secs(5);
 const RECONNECT: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
 
-/// A connection that ended sooner than this counts as a failed attempt to connect.
+/// A connection that is lost this soon after another one is not reopened at once.
 const SHORT_CONNECTION: Duration = Duration::from_secs(2);
 
 pub(super) struct NatsConnection {
@@ -81,18 +76,17 @@ impl NatsConnection {
     /// Connects to one of the servers. Fails within seconds if none of them responds.
     pub(super) async fn open(address: &Address) -> Result<Self, LogError> {
         let (lost, epoch) = watch::channel(0);
-        let short_connections = Arc::new(Mutex::new(ShortConnections::default()));
-        let delays = short_connections.clone();
+        let last_loss = Mutex::default();
         let options = options(address)
             .await?
             .name("petstore")
             .connection_timeout(GREETING_TIMEOUT)
             .request_timeout(None)
             .ping_interval(PING_INTERVAL)
-            .reconnect_delay_callback(move |attempt| delays.lock().delay(attempt))
-            .reconnect_to_server_callback(round_robin(address.tls.mode))
+            .reconnect_delay_callback(move |attempt| reconnect_delay(attempt, &mut last_loss.lock()))
+            .reconnect_to_server_callback(round_robin(address.tls))
             .event_callback(move |event| {
-                short_connections.lock().report(&event);
+                log_event(&event);
                 if event == Event::Disconnected {
                     lost.send_modify(|count| *count += 1);
                 }
@@ -212,15 +206,11 @@ impl NatsConnection {
     /// Reconnects to another server if no leader has replied for [`LEADERLESS_MAX`]. A server that is cut off from
     /// the others still responds to pings, so the client would stay connected to it.
     pub(super) async fn leave_if_leaderless(&self) {
-        let leave = {
-            let mut leader_seen = self.leader_seen.lock();
-            let leave = leader_seen.elapsed() > LEADERLESS_MAX;
-            if leave {
-                *leader_seen = Instant::now();
-            }
-            leave
-        };
-        if leave && self.client.connection_state() == State::Connected {
+        if !self.is_leaderless() {
+            return;
+        }
+        *self.leader_seen.lock() = Instant::now();
+        if self.client.connection_state() == State::Connected {
             tracing::warn!(
                 target: "petstore::storage",
                 "the NATS server does not know the leader of the stream; connecting to another server"
@@ -257,32 +247,27 @@ fn failed_handshake(error: &ConnectError) -> bool {
 }
 
 async fn options(address: &Address) -> Result<ConnectOptions, LogError> {
-    let cannot_read = |file: &Path, error: io::Error| {
-        Fault::CannotOpen.error(format!("cannot use {}: {error}", file.display()))
-    };
     let mut options = match &address.identity {
         Credentials::Anonymous => ConnectOptions::new(),
         Credentials::Token(token) => ConnectOptions::with_token(token.clone()),
         Credentials::Password { user, password } => {
             ConnectOptions::with_user_and_password(user.clone(), password.clone())
         }
-        Credentials::PasswordFile { user, file } => {
-            let password = fs::read_to_string(file).await.map_err(|error| cannot_read(file, error))?;
-            ConnectOptions::with_user_and_password(user.clone(), password.trim_end().into())
-        }
         Credentials::File(file) => {
-            ConnectOptions::with_credentials_file(file).await.map_err(|error| cannot_read(file, error))?
+            let options = ConnectOptions::with_credentials_file(file).await;
+            options
+                .map_err(|error| Fault::CannotOpen.error(format!("cannot use {}: {error}", file.display())))?
         }
     };
-    options = match address.tls.mode {
+    options = match address.tls {
         TlsMode::ServerDecides | TlsMode::Waived => options,
         TlsMode::Required => options.require_tls(true),
         TlsMode::First => options.require_tls(true).tls_first(),
     };
-    if let Some(ca) = &address.tls.ca {
+    if let Some(ca) = &address.ca {
         options = options.add_root_certificates(ca.clone());
     }
-    if let Some((cert, key)) = &address.tls.client {
+    if let Some((cert, key)) = &address.client_certificate {
         options = options.add_client_certificate(cert.clone(), key.clone());
     }
     Ok(options)
@@ -306,53 +291,33 @@ fn round_robin(mode: TlsMode) -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Optio
     }
 }
 
-/// Counts connections that ended soon. A server may accept connections and close them at once, for example when the
-/// account has reached its connection limit.
-#[derive(Debug, Default)]
-struct ShortConnections {
-    connected_at: Option<Instant>,
-    /// How many connections in a row ended soon.
-    in_a_row: u32,
+/// The delay before an attempt to connect. A server may accept connections and close them at once, for example when the
+/// account has reached its connection limit, so the first attempt after a short connection waits longest.
+fn reconnect_delay(attempt: usize, last_loss: &mut Option<Instant>) -> Duration {
+    if attempt > 1 {
+        return RECONNECT.delay(u32::try_from(attempt).unwrap_or(u32::MAX));
+    }
+    let lost_before = last_loss.replace(Instant::now());
+    let is_short = lost_before.is_some_and(|at| at.elapsed() < SHORT_CONNECTION);
+    RECONNECT.delay(if is_short { u32::MAX } else { 1 })
 }
 
-impl ShortConnections {
-    fn delay(&self, attempt: usize) -> Duration {
-        RECONNECT.delay(u32::try_from(attempt).unwrap_or(u32::MAX).max(self.in_a_row.saturating_add(1)))
-    }
-
-    fn report(&mut self, event: &Event) {
-        match event {
-            Event::Connected => {
-                self.connected_at = Some(Instant::now());
-                if self.in_a_row <= 1 {
-                    tracing::info!(target: "petstore::storage", "connected to NATS");
-                }
-            }
-            Event::Disconnected => {
-                let is_short = self.connected_at.is_some_and(|at| at.elapsed() < SHORT_CONNECTION);
-                self.in_a_row = if is_short { self.in_a_row.saturating_add(1) } else { 0 };
-                match self.in_a_row {
-                    0 | 1 => {
-                        tracing::warn!(target: "petstore::storage", "connection to NATS lost; reconnecting");
-                    }
-                    2 => tracing::warn!(
-                        target: "petstore::storage",
-                        "connection to NATS lost again within {SHORT_CONNECTION:?}; such losses are not logged until a connection lasts"
-                    ),
-                    _ => {}
-                }
-            }
-            // The only sign of a missing permission: such a request gets no reply.
-            Event::ServerError(error) => {
-                tracing::warn!(target: "petstore::storage", %error, "NATS server reported an error");
-            }
-            Event::LameDuckMode
-            | Event::Draining
-            | Event::Closed
-            | Event::SlowConsumer(_)
-            | Event::ClientError(_) => {
-                tracing::debug!(target: "petstore::storage", %event, "NATS client event");
-            }
+fn log_event(event: &Event) {
+    match event {
+        Event::Connected => tracing::info!(target: "petstore::storage", "connected to NATS"),
+        Event::Disconnected => {
+            tracing::warn!(target: "petstore::storage", "connection to NATS lost; reconnecting");
+        }
+        // The only sign of a missing permission: such a request gets no reply.
+        Event::ServerError(error) => {
+            tracing::warn!(target: "petstore::storage", %error, "NATS server reported an error");
+        }
+        Event::LameDuckMode
+        | Event::Draining
+        | Event::Closed
+        | Event::SlowConsumer(_)
+        | Event::ClientError(_) => {
+            tracing::debug!(target: "petstore::storage", %event, "NATS client event");
         }
     }
 }
@@ -362,15 +327,13 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn delays_grow_while_connections_do_not_last() {
-        let mut short_connections = ShortConnections::default();
+    async fn a_server_that_closes_connections_at_once_is_tried_less_often() {
+        let mut last_loss = None;
         let mut delays = Vec::new();
-        for lasted in [60, 1, 1, 1, 1, 1, 1, 60, 1].map(Duration::from_secs) {
-            short_connections.report(&Event::Connected);
-            time::advance(lasted).await;
-            short_connections.report(&Event::Disconnected);
-            delays.push(short_connections.delay(1).as_millis());
+        for (lasted, attempt) in [(60, 1), (0, 2), (0, 3), (1, 1), (1, 1), (60, 1)] {
+            time::advance(Duration::from_secs(lasted)).await;
+            delays.push(reconnect_delay(attempt, &mut last_loss).as_millis());
         }
-        assert_eq!(delays, [20, 40, 80, 160, 320, 500, 500, 20, 40]);
+        assert_eq!(delays, [20, 40, 80, 500, 500, 20]);
     }
 }

@@ -2,7 +2,7 @@
 //! endpoints of the servers show whether they sync before they acknowledge. Where no endpoint responds, the statement of
 //! the operator counts (`sync=always` in the store URL); without either, the durability is reported as unknown.
 
-use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use application::ports::{Durability, DurabilityLevel, Fault, LogError};
 use async_nats::jetstream::stream::Info;
@@ -176,24 +176,20 @@ impl SyncSettings {
 }
 
 /// Requests the monitoring page at `host`, and returns the host with the server's name and setting.
-async fn ask(host: String) -> (String, io::Result<(String, SyncInterval)>) {
-    let report = match time::timeout(POLL_TIMEOUT, get(&host)).await {
-        Ok(report) => report,
-        Err(elapsed) => Err(elapsed.into()),
-    };
-    (host, report)
+async fn ask(host: String) -> (String, Result<(String, SyncInterval), LogError>) {
+    let report = time::timeout(POLL_TIMEOUT, get(&host)).await;
+    (host, report.unwrap_or_else(|_| Err(Fault::Unreachable.error("no response"))))
 }
 
-async fn get(host: &str) -> io::Result<(String, SyncInterval)> {
-    let url = format!("http://{host}").parse().map_err(io::Error::other)?;
-    let client = ServiceClient::new(url, None).map_err(io::Error::other)?;
-    let response = client.send("GET", "/varz").await.map_err(io::Error::other)?;
-    let page = service_client::text(response, PAGE_MAX).await.map_err(io::Error::other)?;
-    let page: Value = serde_json::from_str(&page)?;
+async fn get(host: &str) -> Result<(String, SyncInterval), LogError> {
+    let url = format!("http://{host}").parse().map_err(|rule: &str| Fault::CannotOpen.error(rule))?;
+    let response = ServiceClient::new(url, None)?.send("GET", "/varz").await?;
+    let page = service_client::text(response, PAGE_MAX).await?;
+    let page: Value = serde_json::from_str(&page).unwrap_or_default();
     let (Some(server), Some(config)) =
         (page["server_name"].as_str(), page["jetstream"]["config"].as_object())
     else {
-        return Err(io::Error::other("this is not the monitoring page of a server with JetStream"));
+        return Err(Fault::CannotOpen.error("this is not the monitoring page of a server with JetStream"));
     };
     let nanos = config.get("sync_interval").and_then(Value::as_u64).unwrap_or_default();
     let is_always = config.get("sync_always") == Some(&Value::Bool(true));

@@ -27,9 +27,26 @@ struct StoredMessage {
     message: RawMessage,
 }
 
+/// Reads records after `after` from one replica, or the next one from the leader. Empty if the leader has none.
+pub(super) async fn records(
+    connection: &NatsConnection,
+    stream: &str,
+    after: Position,
+    bound: ReadBound,
+) -> Result<Vec<StoredRecord>, LogError> {
+    let mut found = vec![];
+    if bound.records > 1 {
+        found = from_any_replica(connection, stream, after, bound).await?;
+    }
+    if found.is_empty() {
+        found.extend(from_leader(connection, stream, after.next()).await?);
+    }
+    Ok(found)
+}
+
 /// Reads records after `after` from one replica, up to the first gap. The replica may lag behind the leader or not
 /// reply, so the result may be shorter than what the leader has, or empty.
-pub(super) async fn from_any_replica(
+async fn from_any_replica(
     connection: &NatsConnection,
     stream: &str,
     after: Position,
@@ -59,15 +76,12 @@ pub(super) async fn from_any_replica(
         if sequence(&reply) != Some(last.next().0) {
             break;
         }
-        let id = commit_id(reply.headers.as_ref());
-        if id.is_none() {
-            if found.is_empty() {
-                return Err(foreign(stream, last.next()));
-            }
-            break;
-        }
         last = last.next();
-        found.push(StoredRecord { position: last, id, bytes: reply.payload });
+        match commit_id(reply.headers.as_ref()) {
+            None if found.is_empty() => return Err(foreign(stream, last)),
+            None => break,
+            id => found.push(StoredRecord { position: last, id, bytes: reply.payload }),
+        }
         if found.len() == bound.records {
             break;
         }
@@ -85,11 +99,8 @@ pub(super) async fn from_leader(
             let message = StreamMessage::try_from(reply.message).map_err(|error| {
                 Fault::Damaged.error(format!("the message at {position} cannot be read: {error}"))
             })?;
-            let id = commit_id(Some(&message.headers));
-            if id.is_none() {
-                return Err(foreign(stream, position));
-            }
-            Ok(Some(StoredRecord { position, id, bytes: message.payload }))
+            let id = commit_id(Some(&message.headers)).ok_or_else(|| foreign(stream, position))?;
+            Ok(Some(StoredRecord { position, id: Some(id), bytes: message.payload }))
         }
         Response::Err { error } if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => Ok(None),
         Response::Err { error } => {

@@ -2,25 +2,17 @@
 
 use std::time::Duration;
 
-use application::ports::{
-    Durability, DurabilityLevel, Fault, LogError, LogSource, Position, ReadBound, StoredRecord,
-};
+use application::ports::{Durability, Fault, LogError, LogSource, Position, ReadBound, StoredRecord};
 use async_trait::async_trait;
 
-use super::{Address, connection::NatsConnection, reading, stream};
+use super::{connection::NatsConnection, reading};
+use crate::event_log::volatile;
 
 /// The readable messages of a stream.
 pub struct SalvagedStream {
-    pub(super) address: Address,
+    pub(super) stream: String,
     pub(super) connection: NatsConnection,
     pub(super) last: Position,
-}
-
-impl SalvagedStream {
-    pub(super) async fn open(address: Address, connection: NatsConnection) -> Result<Self, LogError> {
-        let info = stream::leader_info(&connection, &address).await?;
-        Ok(Self { address, connection, last: Position(info.state.last_sequence) })
-    }
 }
 
 #[async_trait]
@@ -29,15 +21,8 @@ impl LogSource for SalvagedStream {
         if after >= self.last {
             return Ok(vec![]);
         }
-        let stream = &self.address.stream;
-        let mut found = vec![];
-        if bound.records > 1 {
-            found = reading::from_any_replica(&self.connection, stream, after, bound).await?;
-            found.retain(|record| record.position <= self.last);
-        }
-        if found.is_empty() {
-            found.extend(reading::from_leader(&self.connection, stream, after.next()).await?);
-        }
+        let mut found = reading::records(&self.connection, &self.stream, after, bound).await?;
+        found.retain(|record| record.position <= self.last);
         if found.is_empty() {
             return Err(Fault::Damaged.error(format!("the commit at position {} is missing", after.next())));
         }
@@ -53,11 +38,6 @@ impl LogSource for SalvagedStream {
     }
 
     fn durability(&self) -> Durability {
-        Durability {
-            engine: "salvage",
-            level: DurabilityLevel::Volatile,
-            promise: "read-only: the remaining messages of a damaged stream".into(),
-            settings: vec![],
-        }
+        volatile("salvage", "read-only: the remaining messages of a damaged stream")
     }
 }

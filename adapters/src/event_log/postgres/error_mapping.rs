@@ -1,6 +1,6 @@
 //! Maps PostgreSQL errors to errors of the log.
 
-use std::{error::Error as _, io, time::Duration};
+use std::{error::Error as _, io, iter, time::Duration};
 
 use application::ports::{AppendError, Fault, LogError};
 use tokio_postgres::{
@@ -20,26 +20,20 @@ pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
             "is a standby or read-only; name the primary, or all servers, in the URL",
         );
     }
-    if let Some(code) = error.code() {
-        // The server responded with an error.
-        let what_to_do = match class(code) {
-            "28" => "; check the user and the password",
-            "3D" => "; create the database, or correct the URL",
-            _ => "",
-        };
-        let detail = format!("PostgreSQL at {server} rejected the session: {}{what_to_do}", describe(error));
-        return (if may_pass(error) { Fault::Unreachable } else { Fault::CannotOpen }).error(detail);
-    }
     let options = "sslrootcert=FILE, or use sslmode=disable if the network is trusted";
     if let Some(reason) = root_certificates::rejection(error, options) {
         return Fault::CannotOpen.error(format!("PostgreSQL at {server} cannot be used: {reason}"));
     }
-    let what_to_do = if failed_handshake(error) {
-        "; use sslmode=disable if the server has no TLS and the network is trusted"
-    } else {
-        "; check the URL, and that the server is running"
+    let (what, what_to_do) = match error.code().map(class) {
+        Some("28") => ("rejected the session", "; check the user and the password"),
+        Some("3D") => ("rejected the session", "; create the database, or correct the URL"),
+        Some(_) => ("rejected the session", ""),
+        None if failed_handshake(error) => {
+            ("cannot be reached", "; use sslmode=disable if the server has no TLS and the network is trusted")
+        }
+        None => ("cannot be reached", "; check the URL, and that the server is running"),
     };
-    let detail = format!("PostgreSQL at {server} cannot be reached: {}{what_to_do}", describe(error));
+    let detail = format!("PostgreSQL at {server} {what}: {}{what_to_do}", describe(error));
     (if may_pass(error) { Fault::Unreachable } else { Fault::CannotOpen }).error(detail)
 }
 
@@ -122,13 +116,8 @@ pub(super) fn describe(error: &Error) -> String {
     if let Some(error) = error.as_db_error() {
         return format!("{} (SQLSTATE {})", error.message(), error.code().code());
     }
-    let mut description = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        description = format!("{description}: {cause}");
-        source = cause.source();
-    }
-    description
+    let causes = iter::successors(error.source(), |&cause| cause.source());
+    causes.fold(error.to_string(), |description, cause| format!("{description}: {cause}"))
 }
 
 fn class(code: &SqlState) -> &str {

@@ -6,8 +6,6 @@ use tokio_postgres::{Client, Error, error::SqlState};
 
 use super::{IfMissing, error_mapping};
 
-pub(super) const COMMITS: &str = "petstore_commits";
-
 const VERSION: i32 = 1;
 
 /// Several nodes may start at once on an empty database: the advisory lock lets one of them create the tables. The key

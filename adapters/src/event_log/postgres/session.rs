@@ -272,17 +272,30 @@ impl Session {
         }
     }
 
-    /// Awaits a reply, and disconnects from a server that does not send it in time.
-    pub(super) async fn in_time<T>(
+    /// Awaits a reply. Disconnects from a server that does not send it in time, or is no longer the primary.
+    pub(super) async fn reply_within<T>(
         &self,
         timeout: Duration,
         reply: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, LogError> {
+    ) -> Result<Result<T, Error>, LogError> {
         let Ok(reply) = time::timeout(timeout, reply).await else {
             let error = self.no_reply.get_or_init(|| error_mapping::no_reply(&self.server, timeout));
             self.disconnect();
             return Err(error.clone());
         };
+        if reply.as_ref().is_err_and(error_mapping::is_read_only) {
+            self.disconnect();
+        }
+        Ok(reply)
+    }
+
+    /// Awaits the reply to a statement other than an append.
+    pub(super) async fn in_time<T>(
+        &self,
+        timeout: Duration,
+        reply: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, LogError> {
+        let reply = self.reply_within(timeout, reply).await?;
         reply.map_err(|error| error_mapping::query_error(&self.server, &error))
     }
 

@@ -14,11 +14,14 @@ use tokio_postgres::{
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{
-    error_mapping, passfile,
-    tls::{self, Trust},
+use super::error_mapping;
+use crate::{
+    event_log::{
+        environment::{Environment, read_password},
+        loopback::is_loopback,
+    },
+    root_certificates,
 };
-use crate::event_log::{environment::Environment, loopback::is_loopback};
 
 /// How long opening a session may take if the URL names one server, unless it has a `connect_timeout`.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -46,10 +49,9 @@ pub(super) fn parse(url: &str, environment: Environment<'_>) -> Result<Vec<Targe
     {
         config.user(user);
     }
-    if config.get_password().is_none()
-        && let Some(password) = environment("PGPASSWORD")
-    {
-        config.password(password);
+    if config.get_password().is_none() {
+        let of_file = url.password_file.as_deref().map(read_password).transpose()?;
+        of_file.or_else(|| environment("PGPASSWORD")).map(|password| config.password(password));
     }
     if config.get_application_name().is_none() {
         config.application_name("petstore");
@@ -57,8 +59,7 @@ pub(super) fn parse(url: &str, environment: Environment<'_>) -> Result<Vec<Targe
     if !url.rest.contains("target_session_attrs=") {
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     }
-    let passwords = passfile::load(url.passfile.clone(), environment)?;
-    targets(&url, &config, passwords.as_ref())
+    targets(&url, &config)
 }
 
 /// The user of a URL that names none.
@@ -90,7 +91,7 @@ struct Url {
     rest: String,
     sslmode: Option<String>,
     sslrootcert: Option<String>,
-    passfile: Option<PathBuf>,
+    password_file: Option<PathBuf>,
 }
 
 impl Url {
@@ -115,7 +116,7 @@ impl Url {
             match name {
                 "sslmode" => split.sslmode = Some(decoded(value)),
                 "sslrootcert" => split.sslrootcert = Some(decoded(value)),
-                "passfile" => split.passfile = Some(decoded(value).into()),
+                "password-file" => split.password_file = Some(decoded(value).into()),
                 _ => others.push(parameter),
             }
         }
@@ -123,36 +124,29 @@ impl Url {
         Ok(split)
     }
 
-    /// Whether to encrypt the connection to `host`, and which certificates to trust. The modes are those of
-    /// PostgreSQL's own clients except `allow`, with two differences on a network: the default is `verify-full`, and modes that accept
-    /// any certificate are rejected, because an attacker in between could impersonate the server.
-    fn encryption(&self, host: &str) -> Result<(SslMode, Option<Trust>), LogError> {
-        let modes = "disable, prefer, require, verify-ca or verify-full";
-        let (mode, trust) = match self.sslmode.as_deref() {
-            Some("disable") => return Ok((SslMode::Disable, None)),
-            None if is_loopback(host) => (SslMode::Prefer, Trust::Any),
-            Some("prefer") => (SslMode::Prefer, Trust::Any),
-            Some("require") if self.sslrootcert.is_none() => (SslMode::Require, Trust::Any),
-            Some("require" | "verify-ca") => (SslMode::Require, Trust::Issuer),
-            None | Some("verify-full") => (SslMode::Require, Trust::IssuerAndName),
-            Some(_) => return Err(unusable(format!("sslmode must be {modes} in a PostgreSQL URL"))),
-        };
-        if trust == Trust::Any && !is_loopback(host) {
-            return Err(unusable(format!(
-                "this sslmode accepts any certificate, so {host} could be an impostor: use sslmode=verify-full with \
-                 sslrootcert=FILE, or sslmode=disable if the network is trusted"
-            )));
+    /// The TLS configuration for connections to `host`, or `None` for no encryption. The other modes of PostgreSQL's own
+    /// clients accept certificates that were issued for another server, so they are rejected.
+    fn tls(&self, host: &str) -> Result<Option<MakeRustlsConnect>, LogError> {
+        match self.sslmode.as_deref() {
+            Some("disable") => return Ok(None),
+            None if is_loopback(host) && self.sslrootcert.is_none() => return Ok(None),
+            None | Some("verify-full") => {}
+            Some(_) => {
+                let rule = "the sslmode of a PostgreSQL URL is verify-full (with sslrootcert=FILE for a private CA), or \
+                            disable if the network is trusted";
+                return Err(unusable(rule.into()));
+            }
         }
-        Ok((mode, Some(trust)))
+        // Without a file, the certificates of the system are trusted.
+        let roots = self.sslrootcert.as_deref().filter(|file| *file != "system").map(Path::new);
+        let config = root_certificates::client_config(roots);
+        let config = config.map_err(|why| unusable(format!("{why}; name a PEM file with sslrootcert")))?;
+        Ok(Some(MakeRustlsConnect::new(config)))
     }
 }
 
 /// Makes one configuration per server, so that an unresponsive server does not use up the timeout of the others.
-fn targets(
-    url: &Url,
-    all: &Config,
-    passwords: Option<&passfile::Passwords>,
-) -> Result<Vec<Target>, LogError> {
+fn targets(url: &Url, all: &Config) -> Result<Vec<Target>, LogError> {
     let hosts = all.get_hosts();
     if hosts.is_empty() {
         return Err(unusable("the PostgreSQL URL names no host".into()));
@@ -164,8 +158,6 @@ fn targets(
     if ports.len() > 1 && ports.len() != hosts.len() {
         return Err(unusable("a PostgreSQL URL names one port, or one for each host".into()));
     }
-    // Without a file, the certificates of the system are trusted.
-    let roots = url.sslrootcert.as_deref().filter(|file| *file != "system").map(Path::new);
     let timeout = if hosts.len() > 1 { CONNECT_TIMEOUT_AMONG_SEVERAL } else { CONNECT_TIMEOUT };
     let targets = hosts.iter().enumerate().map(|(nth, host)| {
         let port = ports.get(nth).or(ports.first()).copied().unwrap_or(DEFAULT_PORT);
@@ -173,22 +165,15 @@ fn targets(
         config.port(port);
         let (name, tls) = match host {
             Host::Tcp(name) => {
-                let (mode, trust) = url.encryption(name)?;
-                config.host(name).ssl_mode(mode);
-                (name.clone(), trust.map(|trust| tls::connector(trust, roots)).transpose()?)
+                let tls = url.tls(name)?;
+                config.host(name).ssl_mode(if tls.is_some() { SslMode::Require } else { SslMode::Disable });
+                (name.clone(), tls)
             }
             Host::Unix(path) => {
                 config.host_path(path).ssl_mode(SslMode::Disable);
                 (path.display().to_string(), None)
             }
         };
-        let user = config.get_user().unwrap_or_default().to_owned();
-        let database = config.get_dbname().unwrap_or(&user).to_owned();
-        if config.get_password().is_none()
-            && let Some(password) = passwords.and_then(|file| file.find(&name, port, &database, &user))
-        {
-            config.password(password);
-        }
         let connect_timeout = all.get_connect_timeout().copied().unwrap_or(timeout);
         Ok(Target { server: format!("{name}:{port}"), config, tls, connect_timeout })
     });

@@ -1,9 +1,10 @@
-//! Inspects sled's file before sled opens it.
+//! Inspects sled's file before sled opens it, and opens a suspect store on a copy first, so that a rejected store stays
+//! unchanged.
 //!
 //! sled repairs a file while it opens it: from the first message that it cannot read, it overwrites everything with
 //! zeros. After a power cut that is right, because nothing of value follows. After bit rot it destroys records that
-//! could have been salvaged. This inspection changes nothing, and only a suspect file needs a [dry run](super::dry_run)
-//! on a copy. A false alarm costs only time.
+//! could have been salvaged. This inspection changes nothing, and only a suspect file needs a dry run on a copy. A false
+//! alarm costs only time.
 //!
 //! The format of the file (sled 0.34, pinned): it consists of slots that hold one segment each. A segment has a header
 //! (checksum, log sequence number) and messages up to a closing one; the newest segment has no closing message. A
@@ -13,14 +14,15 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io,
-    os::unix::fs::FileExt as _,
 };
 
-use application::ports::{Position, Version};
+use application::ports::{LogError, Position, ReadBound, Version};
 
 use super::{Sled, chunks, records};
 use crate::{
-    event_log::embedded::{Engine as _, Layout},
+    event_log::embedded::{
+        Engine as _, Layout, StoreCopy, check, discard, io_error, read_block, read_within,
+    },
     private_files::open_to_read,
 };
 
@@ -32,6 +34,45 @@ const SEGMENT_HEADER: usize = 20;
 const MESSAGE_HEADER_MAX: usize = 32;
 const KIND_CLOSING: u8 = 2;
 pub(super) const KINDS: std::ops::RangeInclusive<u8> = 1..=11;
+
+/// Rejects a store that has lost commits, with all its files unchanged.
+///
+/// Without room for a copy, the dry run is skipped. A store that was hit by a power cut on a full disk still opens. One
+/// that was damaged on a full disk is rejected, but sled may have overwritten the data after the damage.
+pub(super) fn try_if_suspect(layout: &Layout, acknowledged: Version) -> Result<(), LogError> {
+    let doing = "inspecting the log before opening it";
+    let suspect = first_suspect_offset(layout, acknowledged).map_err(io_error(doing))?;
+    let Some(at) = suspect else { return Ok(()) };
+    let store = layout.path.display();
+    tracing::info!(
+        target: "petstore::storage",
+        %store, offset = at,
+        "the log was not closed cleanly; checking a copy of it first"
+    );
+    let copy = match StoreCopy::in_store::<Sled>(layout, "dry-run") {
+        Ok(copy) => copy,
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+            tracing::warn!(
+                target: "petstore::storage",
+                %store,
+                "no disk space to check a copy of the log first; opening it directly"
+            );
+            return Ok(());
+        }
+        Err(error) => return Err(io_error(doing)(error)),
+    };
+    let engine = Sled::open_in(&copy.layout)?;
+    // Every record must be present. Its content is checked by the replay.
+    let outcome = check(&engine, acknowledged).and_then(|last| {
+        let mut after = Position::START;
+        while let Some(record) = read_within(&engine, after, last.position, ReadBound::BATCH)?.last() {
+            after = record.position;
+        }
+        Ok(())
+    });
+    discard(engine);
+    outcome
+}
 
 /// Returns the offset of the first suspect bytes in sled's file: bytes that a clean shutdown does not leave. A file
 /// without the commit of the `mark` was truncated.
@@ -96,15 +137,7 @@ fn holds<'a>(file: &File, offsets: impl Iterator<Item = &'a u64>, mark: Version)
 
 pub(super) fn read(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; len];
-    let mut filled = 0;
-    while filled < len {
-        match file.read_at(&mut bytes[filled..], offset + filled as u64) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
+    let filled = read_block(file, &mut bytes, offset)?;
     bytes.truncate(filled);
     Ok(bytes)
 }

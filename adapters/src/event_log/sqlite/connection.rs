@@ -1,4 +1,4 @@
-//! The SQL statements, and two connections: one writes, and the other reads at the same time.
+//! The SQL statements, the errors, and two connections: one writes, and the other reads at the same time.
 
 use std::{
     os::unix::ffi::OsStrExt as _,
@@ -9,10 +9,11 @@ use std::{
 use application::ports::{CommitId, Fault, LogError, Position, StoredRecord, Version};
 use bytes::Bytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Params, config::DbConfig};
+use rusqlite::{Connection, Error, ErrorCode, OpenFlags, OptionalExtension as _, Params, config::DbConfig};
+use rustix::process::{Resource, getrlimit};
 use uuid::Uuid;
 
-use super::{Sqlite, error_mapping::log_error, length};
+use super::{Sqlite, length};
 use crate::{
     event_log::embedded::{CloseMode, Records, Visit},
     private_files::with_suffix,
@@ -153,5 +154,37 @@ impl Records for Sqlite {
             Ok(())
         };
         read().map_err(log_error("reading the log"))
+    }
+}
+
+/// Maps an error of SQLite that occurred while `doing` something.
+pub(super) fn log_error(doing: &str) -> impl Fn(Error) -> LogError {
+    move |error| {
+        let (fault, what_to_do) = meaning(&error);
+        fault.error(format!("{doing} failed ({error}): {what_to_do}"))
+    }
+}
+
+fn meaning(error: &Error) -> (Fault, &'static str) {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => (Fault::Full, "the disk is full; free some space"),
+        // Without a code, the query succeeded but a value has the wrong type.
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) | None => {
+            let what_to_do = "the file is damaged, or not a petstore log; check the path (as a last resort, try \
+                              .recover of the sqlite3 shell on a copy)";
+            (Fault::Damaged, what_to_do)
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            (Fault::Unreachable, "another process holds the database; stop it")
+        }
+        Some(ErrorCode::TooBig) => (Fault::TooLarge, "make smaller commits"),
+        Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => {
+            (Fault::CannotOpen, "make the file and its directory writable by this user")
+        }
+        // SQLite does not say why a write has failed.
+        Some(_) if getrlimit(Resource::Fsize).current.is_some() => {
+            (Fault::WriteFailed, "check the disk, and the file size limit of the process (ulimit -f)")
+        }
+        Some(_) => (Fault::WriteFailed, "check the disk"),
     }
 }

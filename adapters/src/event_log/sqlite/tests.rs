@@ -10,6 +10,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::*;
+use crate::event_log::embedded::ReadOnlyLog;
 
 mod any_embedded_engine {
     crate::event_log::embedded::tests::check_engine!(super::Sqlite);
@@ -111,7 +112,7 @@ async fn files_that_are_not_a_log_are_rejected_and_left_unchanged() {
 
     assert!(SqliteLog::open(path.parent().unwrap()).unwrap_err().detail.contains("not a file"));
     let nothing = path.with_extension("nothing");
-    assert!(SqliteLog::open_to_read(&nothing).err().unwrap().detail.contains("no store at"));
+    assert!(ReadOnlyLog::open::<Sqlite>(&nothing).err().unwrap().detail.contains("no store at"));
     assert!(!nothing.exists());
 }
 

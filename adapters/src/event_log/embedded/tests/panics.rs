@@ -1,5 +1,5 @@
-//! An engine that panics closes the log, which is then opened again. It stays closed only if the thread
-//! cannot even do that.
+//! An engine that panics closes the log, which is then opened again. It stays closed only if handling the panic
+//! panics.
 
 use std::{fs, io, panic};
 
@@ -48,7 +48,7 @@ pub(crate) async fn a_thread_that_cannot_continue_stops_the_log_permanently<E: E
     let path = store::<E>(&directory);
     let log = EmbeddedLog::<PanicsOnDemand<E>>::open(&path).unwrap();
     let head = append_up_to(&log, 3).await;
-    demand(&path, "append again and again");
+    demand(&path, "append twice");
     assert!(matches!(log.append(head, &record(4)).await, Err(AppendError::Closed(_))));
     let stopped = async {
         while !matches!(log.head().await, Err(error) if error.fault == Fault::Stopped) {
@@ -74,17 +74,12 @@ struct PanicsOnDemand<E> {
     demand: PathBuf,
 }
 
-/// A panic that comes back when it is caught, and again.
-struct Again {
-    times: u32,
-}
+/// A panic that comes back when it is caught.
+struct Again;
 
 impl Drop for Again {
     fn drop(&mut self) {
-        match self.times {
-            0 => panic!("for the last time"),
-            times => panic::panic_any(Self { times: times - 1 }),
-        }
+        panic!("for the last time");
     }
 }
 
@@ -92,8 +87,8 @@ impl<E> PanicsOnDemand<E> {
     fn obey(&self, call: &str) {
         let demand = fs::read_to_string(&self.demand).unwrap_or_default();
         assert_ne!(demand, call, "on demand");
-        if demand.strip_prefix(call) == Some(" again and again") {
-            panic::panic_any(Again { times: 1 });
+        if demand.strip_prefix(call) == Some(" twice") {
+            panic::panic_any(Again);
         }
     }
 }

@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::*;
+use crate::event_log::embedded::ReadOnlyLog;
 
 #[test]
 fn anything_but_a_directory_is_rejected_with_a_message() {
@@ -25,10 +26,10 @@ fn anything_but_a_directory_is_rejected_with_a_message() {
 fn tools_do_not_create_a_missing_store() {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("typo");
-    let rejected = SledLog::open_to_read(&path).err().unwrap();
+    let rejected = ReadOnlyLog::open::<Sled>(&path).err().unwrap();
     assert!(rejected.detail.contains("no store at "), "{rejected}");
     assert!(!path.exists());
-    assert!(SledLog::open_to_read(directory.path()).is_err(), "an empty directory is no store");
+    assert!(ReadOnlyLog::open::<Sled>(directory.path()).is_err(), "an empty directory is no store");
     assert_eq!(directory.path().read_dir().unwrap().count(), 0);
 }
 
