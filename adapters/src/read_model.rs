@@ -3,7 +3,7 @@
 
 use std::mem;
 
-use application::{ListPets, PageEnd, PetView, Version, commit::Commit, ports::ReadModel};
+use application::{ListPets, PetView, commit::Commit, ports::ReadModel};
 use domain::{PetEvent, PetId, PetStatus};
 use parking_lot::RwLock;
 
@@ -27,7 +27,6 @@ struct Pets {
     /// Which chunks hold pets with each status.
     by_status: ByStatus,
     count: usize,
-    version: Version,
 }
 
 /// The number of a pet's chunk, and its slot there.
@@ -44,19 +43,17 @@ impl ReadModel for MemoryReadModel {
             let PetEvent::Added(pet) = &entry.event;
             pets.add(&pet.into());
         }
-        pets.version = Version::at(commit.position, commit.id);
     }
 
-    fn get(&self, id: PetId, sink: &mut dyn FnMut(PetView<'_>)) -> Version {
+    fn get(&self, id: PetId, sink: &mut dyn FnMut(PetView<'_>)) {
         let pets = self.0.read();
         let chunk = pets.chunk(pets.chunk_of(id.get()));
         if let Some(slot) = chunk.slot_of(id) {
             sink(chunk.pet(slot));
         }
-        pets.version
     }
 
-    fn list(&self, query: &ListPets, sink: &mut dyn FnMut(PetView<'_>)) -> PageEnd {
+    fn list(&self, query: &ListPets, sink: &mut dyn FnMut(PetView<'_>)) -> Option<PetId> {
         let pets = self.0.read();
         let mut rest = pets.next(pets.after(query.after), query.status);
         let mut last = None;
@@ -67,11 +64,7 @@ impl ReadModel for MemoryReadModel {
             sink(pet);
             rest = pets.next(PetLocation { chunk, slot: slot + 1 }, query.status);
         }
-        PageEnd { next: rest.and(last), version: pets.version }
-    }
-
-    fn version(&self) -> Version {
-        self.0.read().version
+        rest.and(last)
     }
 
     fn count(&self) -> usize {

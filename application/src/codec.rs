@@ -5,14 +5,13 @@
 
 mod fast_decoder;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt::Display};
 
 use bytes::Bytes;
 use chrono::{DateTime, SecondsFormat};
 use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName, PetStatus};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use thiserror::Error;
 use uuid::Uuid;
 
 use crate::{
@@ -20,43 +19,6 @@ use crate::{
     idempotency::RequestKey,
     ports::{Fault, LogError, Record, StoredRecord},
 };
-
-/// An error of [`decode`]: the bytes are not a commit that can be used.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum DecodeError {
-    /// The bytes differ from what was written.
-    #[error("{0}")]
-    Damaged(String),
-    /// Written by a version of petstore with another record format: use that version.
-    #[error("its record format is {0}, and this version of petstore reads only {FORMAT}")]
-    UnsupportedFormat(u64),
-    /// Written by a later version of petstore: use that version.
-    #[error(
-        "it contains an event {kind:?} of version {version}, which this version of petstore does not read"
-    )]
-    UnsupportedEvent {
-        /// The type of the event.
-        kind: String,
-        /// The version of its fields.
-        version: u64,
-    },
-}
-
-impl DecodeError {
-    /// The error of a log whose record at `position` cannot be decoded.
-    pub fn at(&self, position: Position) -> LogError {
-        match self {
-            Self::Damaged(what) => {
-                Fault::Damaged.error(format!("the commit at position {position} is damaged: {what}"))
-            }
-            Self::UnsupportedFormat(_) | Self::UnsupportedEvent { .. } => {
-                Fault::UnsupportedFormat.error(format!(
-                    "the commit at position {position} cannot be read: {self}; use the version that wrote it"
-                ))
-            }
-        }
-    }
-}
 
 /// The number of the record format.
 pub const FORMAT: u64 = 2;
@@ -91,8 +53,9 @@ pub fn encode(commit: &Commit) -> Record {
     Record { id: commit.id, bytes: Bytes::from(bytes) }
 }
 
-/// Decodes a record. Checks the checksum first, then the format, then every rule of the domain.
-pub fn decode(bytes: &[u8]) -> Result<Commit, DecodeError> {
+/// Decodes a record. Checks the checksum first, then the format, then every rule of the domain. The detail of an error
+/// continues a sentence about the commit.
+pub fn decode(bytes: &[u8]) -> Result<Commit, LogError> {
     let body = check_checksum(bytes)?;
     fast_decoder::read(body).map_or_else(|| parse(bytes), Ok)
 }
@@ -100,7 +63,9 @@ pub fn decode(bytes: &[u8]) -> Result<Commit, DecodeError> {
 /// Decodes a stored record, and checks that it is the commit of the position and of the id under which it is stored.
 pub fn decode_stored(record: &StoredRecord) -> Result<Commit, LogError> {
     let &StoredRecord { position, id, ref bytes } = record;
-    let commit = decode(bytes).map_err(|error| error.at(position))?;
+    let commit = decode(bytes).map_err(|LogError { fault, detail }| {
+        fault.error(format!("the commit at position {position} {detail}"))
+    })?;
     let detail = match id {
         _ if commit.position != position => {
             format!("position {position} holds the commit that was written for position {}", commit.position)
@@ -115,8 +80,7 @@ pub fn decode_stored(record: &StoredRecord) -> Result<Commit, LogError> {
 }
 
 /// Returns the record without its checksum, if the checksum matches.
-fn check_checksum(bytes: &[u8]) -> Result<&[u8], DecodeError> {
-    let damaged = |what: &str| DecodeError::Damaged(what.into());
+fn check_checksum(bytes: &[u8]) -> Result<&[u8], LogError> {
     let (body, checksum) = bytes
         .split_at_checked(bytes.len().wrapping_sub(CHECKSUM_LEN))
         .ok_or_else(|| damaged("it is too short to be a record"))?;
@@ -131,13 +95,12 @@ fn check_checksum(bytes: &[u8]) -> Result<&[u8], DecodeError> {
 }
 
 /// Decodes a record whose checksum matches.
-fn parse(bytes: &[u8]) -> Result<Commit, DecodeError> {
-    if !bytes.starts_with(PREFIX) {
-        return Err(unsupported_format(bytes));
+fn parse(bytes: &[u8]) -> Result<Commit, LogError> {
+    match serde_json::from_slice::<Envelope<'_>>(bytes) {
+        Ok(commit) if bytes.starts_with(PREFIX) => commit.try_into(),
+        Ok(_) => Err(unsupported_content(bytes, "it is not a petstore record")),
+        Err(error) => Err(unsupported_content(bytes, format_args!("its content is not a commit: {error}"))),
     }
-    let commit: Envelope<'_> =
-        serde_json::from_slice(bytes).map_err(|error| unsupported_content(bytes, &error))?;
-    commit.try_into()
 }
 
 #[derive(Serialize, Deserialize)]
@@ -211,16 +174,15 @@ impl<'a> From<&'a Entry> for EventV1<'a> {
 }
 
 impl TryFrom<Envelope<'_>> for Commit {
-    type Error = DecodeError;
+    type Error = LogError;
 
-    fn try_from(commit: Envelope<'_>) -> Result<Self, DecodeError> {
-        let damaged = |what: &str| DecodeError::Damaged(what.into());
+    fn try_from(commit: Envelope<'_>) -> Result<Self, LogError> {
         let previous = commit.previous.parse();
         let previous = previous.map_err(|_| damaged("it has no valid hash of the history before it"))?;
         let node =
             node_id(&commit.node).ok_or_else(|| damaged("it has no valid id of the node that wrote it"))?;
         let time = DateTime::parse_from_rfc3339(&commit.time)
-            .map_err(|_| DecodeError::Damaged(format!("its time is {:?}", commit.time)))?;
+            .map_err(|_| damaged(format_args!("its time is {:?}", commit.time)))?;
         Ok(Self {
             position: Position(commit.position),
             id: CommitId(commit.id),
@@ -233,14 +195,14 @@ impl TryFrom<Envelope<'_>> for Commit {
 }
 
 impl TryFrom<EventV1<'_>> for Entry {
-    type Error = DecodeError;
+    type Error = LogError;
 
-    fn try_from(event: EventV1<'_>) -> Result<Self, DecodeError> {
+    fn try_from(event: EventV1<'_>) -> Result<Self, LogError> {
         let EventV1 { r#type: kind, v: version, pet, by, request_key } = event;
-        let broken = |rule: String| DecodeError::Damaged(format!("event {kind:?}: {rule}"));
+        let broken = |rule: String| damaged(format_args!("event {kind:?}: {rule}"));
         let event = match (&*kind, version) {
             PET_ADDED => PetEvent::Added(pet.try_into().map_err(broken)?),
-            _ => return Err(DecodeError::UnsupportedEvent { kind: kind.into_owned(), version }),
+            _ => return Err(unsupported_event(&kind, version)),
         };
         let request_key = request_key.map(|key| RequestKey::new(&*key)).transpose();
         let request_key = request_key.map_err(|error| broken(format!("its request key {error}")))?;
@@ -268,24 +230,35 @@ fn node_id(text: &str) -> Option<NodeId> {
     u64::from_str_radix(text, 16).ok().filter(|_| is_id).map(NodeId)
 }
 
-/// The error of a record with a valid checksum and a different prefix: it has another format, or is not a record.
-fn unsupported_format(bytes: &[u8]) -> DecodeError {
+/// The error of a record with a valid checksum that is not a commit of this format: it has another format or an unknown
+/// event, or is damaged.
+fn unsupported_content(bytes: &[u8], damage: impl Display) -> LogError {
     let record: Value = serde_json::from_slice(bytes).unwrap_or_default();
-    match record["v"].as_u64() {
-        Some(format) if format != FORMAT => DecodeError::UnsupportedFormat(format),
-        Some(_) | None => DecodeError::Damaged("it is not a petstore record".into()),
+    if let Some(format) = record["v"].as_u64().filter(|format| *format != FORMAT) {
+        return unsupported(format_args!(
+            "its record format is {format}, and this version of petstore reads only {FORMAT}"
+        ));
     }
-}
-
-/// The error of a record with the right prefix that serde rejects: it has an unknown event, or is not a commit.
-fn unsupported_content(bytes: &[u8], error: &serde_json::Error) -> DecodeError {
-    let record: Value = serde_json::from_slice(bytes).unwrap_or_default();
     let events = record["events"].as_array().into_iter().flatten();
     let mut kinds = events.filter_map(|event| Some((event["type"].as_str()?, event["v"].as_u64()?)));
     match kinds.find(|kind| !EVENTS.contains(kind)) {
-        Some((kind, version)) => DecodeError::UnsupportedEvent { kind: kind.into(), version },
-        None => DecodeError::Damaged(format!("its content is not a commit: {error}")),
+        Some((kind, version)) => unsupported_event(kind, version),
+        None => damaged(damage),
     }
+}
+
+fn damaged(what: impl Display) -> LogError {
+    Fault::Damaged.error(format!("is damaged: {what}"))
+}
+
+fn unsupported_event(kind: &str, version: u64) -> LogError {
+    unsupported(format_args!(
+        "it contains an event {kind:?} of version {version}, which this version of petstore does not read"
+    ))
+}
+
+fn unsupported(what: impl Display) -> LogError {
+    Fault::UnsupportedFormat.error(format!("cannot be read: {what}; use the version that wrote it"))
 }
 
 #[cfg(test)]

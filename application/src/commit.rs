@@ -82,6 +82,12 @@ impl Position {
     pub fn next(self) -> Self {
         Self(self.0 + 1)
     }
+
+    /// The position of the commit before this one. Before the start, there is only the start.
+    #[must_use]
+    pub fn before(self) -> Self {
+        Self(self.0.saturating_sub(1))
+    }
 }
 
 impl fmt::Display for Position {

@@ -9,8 +9,8 @@ use domain::Pet;
 use crate::{
     codec,
     commands::{CreatePet, Created, WriteCommand, WriteError},
-    commit::{Commit, CommitId, Entry, NodeId},
-    idempotency::ScopedKey,
+    commit::{Commit, CommitId, Entry, KeyId, NodeId},
+    idempotency::RequestKey,
     node_state::DecisionState,
 };
 
@@ -49,12 +49,12 @@ pub(crate) fn decide<'a>(
     let time = context.now.trunc_subsecs(6);
     let bytes_max = context.record_limit.saturating_sub(codec::ENVELOPE_SIZE_BOUND).min(BYTES_MAX);
     let mut inventory = state.history.inventory.clone();
-    let mut keys: HashMap<ScopedKey, Pet> = HashMap::new();
+    let mut keys: HashMap<(&KeyId, &RequestKey), Pet> = HashMap::new();
     let (mut entries, mut replies, mut bytes) = (Vec::new(), Vec::new(), 0);
     for command in commands {
         let WriteCommand::Create(CreatePet { pet, by, request_key }) = command;
-        let key = request_key.clone().map(|key| ScopedKey { owner: by.clone(), key });
-        let earlier = key.as_ref().and_then(|key| keys.get(key).or_else(|| state.idempotency.find(key)));
+        let key = request_key.as_ref().map(|key| (by, key));
+        let earlier = key.and_then(|key| keys.get(&key).or_else(|| state.idempotency.find(by, key.1)));
         let created = match earlier {
             Some(first) if first.details == *pet => Err(Ok(Created { pet: first.clone(), replayed: true })),
             Some(_) => Err(Err(WriteError::RequestKeyReused)),
@@ -94,7 +94,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::{Digest, KeyId, RequestKey, idempotency::IdempotencyCache};
+    use crate::{Digest, idempotency::IdempotencyCache};
 
     fn request(name: &str, key: Option<&str>) -> WriteCommand {
         request_by("k", name, key)

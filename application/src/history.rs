@@ -3,9 +3,10 @@
 use domain::Inventory;
 
 use crate::{
+    codec,
     commit::{Commit, NodeId, Version},
     digest::Digest,
-    ports::{Fault, LogError, Position},
+    ports::{Fault, LogError, StoredRecord},
 };
 
 /// A history, up to the last commit that was added.
@@ -25,23 +26,23 @@ impl Default for History {
     }
 }
 
-/// Rejects a log whose last commit marks an unfinished salvage.
-pub(crate) fn check_complete(last: &Commit) -> Result<(), LogError> {
-    if last.node != NodeId::UNFINISHED_SALVAGE {
-        return Ok(());
+/// Rejects a log whose newest commit marks an unfinished salvage.
+pub(crate) fn check_complete(newest: Option<&StoredRecord>) -> Result<(), LogError> {
+    match newest.map(codec::decode_stored).transpose()? {
+        Some(Commit { node: NodeId::UNFINISHED_SALVAGE, position, .. }) => {
+            Err(Fault::CannotOpen.error(format!(
+                "the log is an unfinished salvage that ends at position {position}: delete it, and salvage again into an empty log"
+            )))
+        }
+        Some(_) | None => Ok(()),
     }
-    Err(Fault::CannotOpen.error(format!(
-        "the log is an unfinished salvage that ends at position {}: delete it, and salvage again into an empty log",
-        last.position
-    )))
 }
 
 impl History {
     /// The history that ends with this commit, whose record has this hash. The earlier commits are
     /// not needed: the commit contains the hash of the record before it, which identifies all of them.
     pub(crate) fn after(commit: &Commit, record_hash: Digest) -> Result<Self, LogError> {
-        let before = Position(commit.position.0.saturating_sub(1));
-        let version = Version { position: before, commit: None };
+        let version = Version { position: commit.position.before(), commit: None };
         let mut history = Self { version, head_hash: commit.previous, ..Self::default() };
         history.add(commit, record_hash)?;
         Ok(history)

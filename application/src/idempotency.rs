@@ -37,14 +37,7 @@ impl RequestKey {
     }
 }
 
-/// An idempotency key in its scope: equal keys of different owners are independent.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct ScopedKey {
-    pub(crate) owner: KeyId,
-    pub(crate) key: RequestKey,
-}
-
-/// The pets that were added for requests with a key.
+/// The pets that were added for requests with a key. Equal keys of different owners are independent.
 ///
 /// It is rebuilt from the log and depends on the log alone, not on a clock. When it is full, the owner with the most
 /// keys loses its oldest one; among owners with equally many, the one with the greatest id does. So a key is kept until
@@ -78,19 +71,19 @@ impl IdempotencyCache {
     }
 
     /// Returns the pet that was added under this key, if the key is remembered.
-    pub(crate) fn find(&self, ScopedKey { owner, key }: &ScopedKey) -> Option<&Pet> {
+    pub(crate) fn find(&self, owner: &KeyId, key: &RequestKey) -> Option<&Pet> {
         self.owners.get(owner)?.pets.get(key)
     }
 
     /// Remembers the pet that was added under this key. If the key is remembered already, its age does not change.
-    pub(crate) fn insert(&mut self, ScopedKey { owner, key }: ScopedKey, pet: Pet) {
+    pub(crate) fn insert(&mut self, owner: &KeyId, key: &RequestKey, pet: Pet) {
         let entries = self.owners.entry(owner.clone()).or_default();
         if entries.pets.insert(key.clone(), pet).is_some() {
             return;
         }
-        entries.oldest_first.push_back(key);
+        entries.oldest_first.push_back(key.clone());
         let count = entries.oldest_first.len();
-        let (before, after) = ((count - 1, owner.clone()), (count, owner));
+        let (before, after) = ((count - 1, owner.clone()), (count, owner.clone()));
         // Usually the owner with the most keys replaces its own oldest one, and no count changes.
         if self.len == self.capacity && self.by_count.last() == Some(&before) {
             entries.forget_oldest();
@@ -137,18 +130,25 @@ mod tests {
         Pet { id: PetId::new(id).unwrap(), details }
     }
 
+    type ScopedKey = (KeyId, RequestKey);
+
     fn scoped(owner: &str, key: &impl ToString) -> ScopedKey {
-        ScopedKey { owner: KeyId(owner.into()), key: RequestKey::new(key.to_string()).unwrap() }
+        (KeyId(owner.into()), RequestKey::new(key.to_string()).unwrap())
+    }
+
+    fn find(cache: &IdempotencyCache, (owner, key): &ScopedKey) -> Option<Pet> {
+        cache.find(owner, key).cloned()
     }
 
     #[test]
     fn among_owners_with_equally_many_keys_the_one_with_the_greatest_id_loses_its_oldest() {
         let mut cache = IdempotencyCache::with_capacity(4);
         for (owner, id) in ["a", "b", "a", "b", "c"].into_iter().zip(1..) {
-            cache.insert(scoped(owner, &id), pet(id));
+            let (owner, key) = scoped(owner, &id);
+            cache.insert(&owner, &key, pet(id));
         }
         let known = [("a", 1), ("b", 2), ("a", 3), ("b", 4), ("c", 5)]
-            .map(|(owner, id)| cache.find(&scoped(owner, &id)).is_some());
+            .map(|(owner, id)| find(&cache, &scoped(owner, &id)).is_some());
         assert_eq!(known, [true, false, true, true, true]);
     }
 
@@ -156,7 +156,8 @@ mod tests {
     fn a_forgotten_key_and_an_owner_without_keys_take_no_memory() {
         let mut cache = IdempotencyCache::with_capacity(1);
         for (owner, id) in ["a", "a", "b", "a"].into_iter().zip(1..) {
-            cache.insert(scoped(owner, &id), pet(id));
+            let (owner, key) = scoped(owner, &id);
+            cache.insert(&owner, &key, pet(id));
         }
         let entries = cache.owners.values().map(|entries| (entries.pets.len(), entries.oldest_first.len()));
         assert_eq!(entries.collect::<Vec<_>>(), [(1, 1)]);
@@ -175,10 +176,10 @@ mod tests {
             }
             self.0.push((key, pet));
             if self.0.len() > capacity {
-                let count = |owner: &KeyId| self.0.iter().filter(|(key, _)| key.owner == *owner).count();
-                let owners = self.0.iter().map(|(key, _)| key.owner.clone());
+                let count = |owner: &KeyId| self.0.iter().filter(|((by, _), _)| by == owner).count();
+                let owners = self.0.iter().map(|((owner, _), _)| owner.clone());
                 let most = owners.max_by_key(|owner| (count(owner), owner.clone())).unwrap();
-                let oldest = self.0.iter().position(|(key, _)| key.owner == most).unwrap();
+                let oldest = self.0.iter().position(|((owner, _), _)| *owner == most).unwrap();
                 self.0.remove(oldest);
             }
         }
@@ -194,13 +195,13 @@ mod tests {
             let mut model = Model::default();
             for ((owner, key), id) in requests.iter().zip(1..) {
                 let key = scoped(["a", "b", "c", "d"][*owner], key);
-                cache.insert(key.clone(), pet(id));
+                cache.insert(&key.0, &key.1, pet(id));
                 model.insert(capacity, key, pet(id));
             }
             prop_assert_eq!(cache.len, model.0.len());
             prop_assert_eq!(cache.by_count.len(), cache.owners.len(), "every owner has one count");
             for (key, pet) in &model.0 {
-                prop_assert_eq!(cache.find(key), Some(pet));
+                prop_assert_eq!(find(&cache, key), Some(pet.clone()));
             }
         }
 
@@ -212,12 +213,13 @@ mod tests {
             let owners = ["a", "b", "c", "d"];
             let mut cache = IdempotencyCache::with_capacity(share * owners.len());
             for (owner, id) in requests.iter().zip(1..) {
-                cache.insert(scoped(owners[*owner], &id), pet(id));
+                let (owner, key) = scoped(owners[*owner], &id);
+                cache.insert(&owner, &key, pet(id));
             }
             for (index, owner) in owners.iter().enumerate() {
                 let keys = requests.iter().zip(1..).filter(|(by, _)| **by == index).map(|(_, id)| id);
                 for id in keys.collect::<Vec<i64>>().iter().rev().take(share) {
-                    prop_assert_eq!(cache.find(&scoped(owner, id)), Some(&pet(*id)), "key {} of {}", id, owner);
+                    prop_assert_eq!(find(&cache, &scoped(owner, id)), Some(pet(*id)), "key {} of {}", id, owner);
                 }
             }
         }

@@ -9,7 +9,7 @@ use crate::{
     commit::{Commit, Entry},
     digest::Digest,
     history::History,
-    idempotency::{IdempotencyCache, ScopedKey},
+    idempotency::IdempotencyCache,
     log_position::{LogPosition, Recent},
     ports::{CommitId, LogError, LogIdentity, Position, ReadModel, Version},
 };
@@ -38,8 +38,7 @@ impl DecisionState {
         self.history.add(commit, record)?;
         for Entry { event, by, request_key } in &commit.entries {
             if let (Some(key), Some(pet)) = (request_key, event.added()) {
-                let key = ScopedKey { owner: by.clone(), key: key.clone() };
-                self.idempotency.insert(key, pet.clone());
+                self.idempotency.insert(by, key, pet.clone());
             }
         }
         Ok(())

@@ -3,8 +3,6 @@
 use domain::{CategoryId, NewPet, Pet, PetId, PetStatus};
 use thiserror::Error;
 
-use crate::commit::Version;
-
 /// The maximum number of pets on a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit(usize);
@@ -48,15 +46,6 @@ pub struct ListPets {
     pub status: Option<PetStatus>,
     /// The last id of the previous page; `None` starts at the beginning.
     pub after: Option<PetId>,
-}
-
-/// The end of a page, and the version that it shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PageEnd {
-    /// The id after which the next page begins; `None` on the last page.
-    pub next: Option<PetId>,
-    /// The version that the page shows.
-    pub version: Version,
 }
 
 /// A pet, borrowed from the read model.

@@ -15,7 +15,7 @@ use crate::{
     health::Health,
     log_position::LogPosition,
     node_state::NodeState,
-    page::{ListPets, PageEnd, PetView},
+    page::{ListPets, PetView},
     ports::{
         Clock, CommitId, Durability, DurabilityLevel, EventLog, Fault, LogError, LogIdentity, LogSource,
         Position, ReadModel, Version,
@@ -88,16 +88,15 @@ impl PetStore {
         clock: Arc<dyn Clock>,
         options: Options,
     ) -> Result<Self, LogError> {
-        let Options { access, required, known, pets_max, progress } = options;
         let state = Arc::new(NodeState::new(read_model));
-        let replica = Replica::new(log, state, progress);
-        replica.start(known).await?;
+        let replica = Replica::new(log, state, options.progress.clone());
+        replica.start(options.known).await?;
         let (requests, queue) = mpsc::channel(Self::QUEUE_MAX);
-        let writer = Writer::new(replica.clone(), clock, queue, access, required, pets_max);
+        let writer = Writer::new(replica.clone(), clock, queue, &options);
         let stop_writes = |health: &mut Health, error: LogError| health.stop_writes(&error);
         let writer = tokio::spawn(supervise("writer", writer.run(), replica.clone(), stop_writes));
         let mut background = JoinSet::new();
-        match access {
+        match options.access {
             // The durability of an embedded engine does not change while it is open.
             LogAccess::Exclusive => {}
             LogAccess::Shared => {
@@ -106,27 +105,28 @@ impl PetStore {
                 background.spawn(log_durability_changes(replica.log.clone()));
             }
         }
-        Ok(Self { replica, requests, writer, background, pets_max })
+        Ok(Self { replica, requests, writer, background, pets_max: options.pets_max })
     }
 
-    /// Passes one page of pets to `sink`, and returns the version that was read. No commit is applied until `sink`
-    /// returns.
+    /// Passes one page of pets to `sink`. Returns the id after which the next page begins, if there is one, and the last
+    /// commit that the page shows. No commit is applied until `sink` returns.
     pub fn list(
         &self,
         query: &ListPets,
         sink: &mut dyn FnMut(PetView<'_>),
-    ) -> Result<(PageEnd, LogPosition), Fault> {
+    ) -> Result<(Option<PetId>, LogPosition), Fault> {
         self.show(|pets| pets.list(query, sink))
     }
 
-    /// Passes one pet to `sink`, if it exists, and returns the version that was read.
-    pub fn get(&self, id: PetId, sink: &mut dyn FnMut(PetView<'_>)) -> Result<(Version, LogPosition), Fault> {
-        self.show(|pets| pets.get(id, sink))
+    /// Passes one pet to `sink`, if it exists, and returns the last visible commit.
+    pub fn get(&self, id: PetId, sink: &mut dyn FnMut(PetView<'_>)) -> Result<LogPosition, Fault> {
+        Ok(self.show(|pets| pets.get(id, sink))?.1)
     }
 
-    /// The version that [`list`](Self::list) and [`get`](Self::get) would show now. Equal versions show equal pets.
-    pub fn shown(&self) -> Result<(Version, LogPosition), Fault> {
-        self.show(ReadModel::version)
+    /// The commit that [`list`](Self::list) and [`get`](Self::get) would return now. After the same commit, they show the
+    /// same pets.
+    pub fn shown(&self) -> Result<LogPosition, Fault> {
+        Ok(self.show(|_| ())?.1)
     }
 
     /// Adds a pet. When this returns, the pet is durable and every later read of this node shows it.
@@ -194,7 +194,7 @@ impl PetStore {
 
     /// The last visible commit.
     pub fn version(&self) -> Version {
-        self.replica.state.show(ReadModel::version).0
+        self.replica.state.version()
     }
 
     /// The last visible commit, as named by clients.

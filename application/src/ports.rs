@@ -12,7 +12,7 @@ use thiserror::Error;
 pub use crate::commit::{CommitId, LogIdentity, Position, Version};
 use crate::{
     commit::Commit,
-    page::{ListPets, PageEnd, PetView},
+    page::{ListPets, PetView},
     statistics::Histogram,
 };
 
@@ -265,14 +265,12 @@ pub enum DurabilityLevel {
 pub trait ReadModel: Send + Sync + 'static {
     /// Makes the whole commit visible atomically. Commits arrive in order, each exactly once.
     fn apply(&self, commit: &Commit);
-    /// Passes the pet with this id to `sink`, if it exists, and returns the version that was read. No commit is applied
-    /// until `sink` returns, so it must be quick.
-    fn get(&self, id: PetId, sink: &mut dyn FnMut(PetView<'_>)) -> Version;
-    /// Passes the pets of a page to `sink`, in id order, all from the same version. No commit is applied until `sink`
-    /// returns, so it must be quick.
-    fn list(&self, query: &ListPets, sink: &mut dyn FnMut(PetView<'_>)) -> PageEnd;
-    /// The last visible commit.
-    fn version(&self) -> Version;
+    /// Passes the pet with this id to `sink`, if it exists. No commit is applied until `sink` returns, so it must be
+    /// quick.
+    fn get(&self, id: PetId, sink: &mut dyn FnMut(PetView<'_>));
+    /// Passes the pets of a page to `sink`, in id order, all from the same version. Returns the id after which the next
+    /// page begins; `None` on the last page. No commit is applied until `sink` returns, so it must be quick.
+    fn list(&self, query: &ListPets, sink: &mut dyn FnMut(PetView<'_>)) -> Option<PetId>;
     /// The number of pets.
     fn count(&self) -> usize;
 }

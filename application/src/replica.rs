@@ -113,9 +113,8 @@ impl Replica {
         let head = self.head().await?;
         self.read_up_to(head.max(least)).await?;
         // The log of an unfinished salvage is rejected.
-        let newest = self.log.read(before(self.state.version().position), ReadBound::ONE).await?;
-        let newest = newest.first().map(codec::decode_stored).transpose()?;
-        newest.as_ref().map_or(Ok(()), history::check_complete)
+        let newest = self.log.read(self.state.version().position.before(), ReadBound::ONE).await?;
+        history::check_complete(newest.first())
     }
 
     /// Applies the commits of other nodes after `base`, or the first part of them. Reads once, because other nodes may
@@ -165,7 +164,7 @@ impl Replica {
         if let Some(held) = self.state.holds(position) {
             return held;
         }
-        let Ok(found) = self.log.read(before(position.position), ReadBound::ONE).await else { return false };
+        let Ok(found) = self.log.read(position.position.before(), ReadBound::ONE).await else { return false };
         let prefix = |record: &StoredRecord| log_position::prefix(Digest::of(&record.bytes));
         found.first().map(prefix).is_some_and(|hash| position.hash == Some(hash))
     }
@@ -227,7 +226,7 @@ impl Replica {
             };
             if last < head && replay::is_worth_sharing(&records) {
                 // Read the next records while these are applied.
-                let reading = self.log.read(before(last), ReadBound::BATCH);
+                let reading = self.log.read(last.before(), ReadBound::BATCH);
                 let (applied, read) = tokio::join!(self.apply(records), reading);
                 applied?;
                 ahead = Some(self.records_after(read?, self.state.version()).await?);
@@ -269,7 +268,7 @@ impl Replica {
     /// Reads the next records together with the last applied one, to detect a log that was replaced in between.
     async fn next_records(&self) -> Result<Vec<StoredRecord>, LogError> {
         let version = self.state.version();
-        let records = self.log.read(before(version.position), ReadBound::BATCH).await?;
+        let records = self.log.read(version.position.before(), ReadBound::BATCH).await?;
         match version.commit {
             None => Ok(records),
             Some(_) => self.records_after(records, version).await,
@@ -318,7 +317,7 @@ impl Replica {
         if version == Version::START {
             return Ok(());
         }
-        let found = self.log.read(before(version.position), ReadBound::ONE).await?;
+        let found = self.log.read(version.position.before(), ReadBound::ONE).await?;
         self.compare(version, found.first()).await
     }
 
@@ -351,8 +350,4 @@ fn rejection(health: &Health) -> Option<&LogError> {
 /// A replica of the engine is behind the head that it reported; retry.
 fn not_shown(position: Position) -> LogError {
     Fault::Unreachable.error(format!("the commit at position {position} is not visible yet"))
-}
-
-fn before(position: Position) -> Position {
-    Position(position.0.saturating_sub(1))
 }

@@ -9,84 +9,41 @@ mod tally;
 
 use std::ops::AsyncFnMut;
 
-use thiserror::Error;
-
 pub use copy::{CopyError, CopyStep, Until, copy};
 pub use export::{ExportError, LINE_MAX, check_export, export, import};
 pub use salvage::{read_around_gaps, salvage_around_gaps};
 pub use tally::Tally;
 
 use crate::{
-    codec,
     commit::Commit,
-    digest::Digest,
-    history::{self, History},
+    history,
     ports::{LogError, LogSource, ReadBound, StoredRecord},
 };
 
-/// An incomplete walk.
-#[derive(Debug, Error)]
-#[error("{error}")]
-pub struct Broken<E: std::error::Error> {
-    /// The tally of the intact records before the error.
-    pub intact: Box<Tally>,
-    /// The error that ended the walk.
-    pub error: E,
-}
-
-/// Reads the whole log, and passes each record to `visit` with its commit. Every record is checked: its checksum, its
-/// version, its position, and that it does not contradict the previous ones. The first error ends the walk. The log of an
-/// unfinished salvage is rejected at its end.
-pub async fn walk<E: std::error::Error + From<LogError>>(
+/// Reads the whole log into `tally`, and passes each record to `visit` with its commit. Every record is checked: its
+/// checksum, its version, its position, and that it does not contradict the previous ones. The first error ends the walk;
+/// the tally then counts the intact records before it. The log of an unfinished salvage is rejected at its end.
+pub async fn walk<E: From<LogError>>(
     log: &dyn LogSource,
+    tally: &mut Tally,
     mut visit: impl AsyncFnMut(&StoredRecord, &Commit) -> Result<(), E>,
-) -> Result<Tally, Broken<E>> {
-    let mut checked = Checked::default();
-    let walked = async {
-        let mut last = None;
-        loop {
-            let records = checked.tally.read_next(log, ReadBound::BATCH).await?;
-            if records.is_empty() {
-                last.as_ref().map_or(Ok(()), history::check_complete)?;
-                return Ok(());
-            }
-            for record in records {
-                let commit = checked.check_next(&record)?;
-                visit(&record, &commit).await?;
-                checked.tally.add_commit(record, &commit);
-                last = Some(commit);
-            }
+) -> Result<(), E> {
+    loop {
+        let records = tally.read_next(log, ReadBound::BATCH).await?;
+        if records.is_empty() {
+            return Ok(history::check_complete(tally.last())?);
         }
-    };
-    let walked = walked.await;
-    checked.end(walked)
-}
-
-/// A history that is checked record by record.
-#[derive(Default)]
-struct Checked {
-    history: History,
-    tally: Tally,
-}
-
-impl Checked {
-    /// Continues after this record, which represents everything before it.
-    fn resume(last: StoredRecord) -> Result<Self, LogError> {
-        let history = History::after(&codec::decode_stored(&last)?, Digest::of(&last.bytes))?;
-        Ok(Self { history, tally: Tally::resume(last) })
-    }
-
-    /// Decodes the next record, and checks that it continues the history.
-    fn check_next(&mut self, record: &StoredRecord) -> Result<Commit, LogError> {
-        let commit = codec::decode_stored(record)?;
-        self.history.add(&commit, Digest::of(&record.bytes))?;
-        Ok(commit)
-    }
-
-    fn end<E: std::error::Error>(self, ended: Result<(), E>) -> Result<Tally, Broken<E>> {
-        match ended {
-            Ok(()) => Ok(self.tally),
-            Err(error) => Err(Broken { intact: Box::new(self.tally), error }),
+        for record in records {
+            let commit = tally.check_next(&record)?;
+            visit(&record, &commit).await?;
+            tally.add_commit(record, &commit);
         }
     }
+}
+
+/// Whether the log holds this record, which may come from an engine that stores no ids. `None` if the log shows no record
+/// at its position.
+async fn holds(log: &dyn LogSource, record: &StoredRecord) -> Result<Option<bool>, LogError> {
+    let found = log.read(record.position.before(), ReadBound::ONE).await?;
+    Ok(found.first().map(|found| found.bytes == record.bytes))
 }

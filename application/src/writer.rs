@@ -25,7 +25,7 @@ use crate::{
     decision::{self, CommitContext, EVENTS_MAX, PendingCommit},
     digest::Digest,
     health::Health,
-    pet_store::LogAccess,
+    pet_store::{LogAccess, Options},
     ports::{
         AppendError, Clock, CommitId, Durability, DurabilityLevel, Fault, LogError, Position, ReadBound,
         ReadModel, Record, Version,
@@ -84,25 +84,19 @@ impl Writer {
         replica: Replica,
         clock: Arc<dyn Clock>,
         queue: mpsc::Receiver<QueuedCommand>,
-        access: LogAccess,
-        required: DurabilityLevel,
-        pets_max: Option<usize>,
+        options: &Options,
     ) -> Self {
-        let fairness = match access {
-            LogAccess::Exclusive => None,
-            LogAccess::Shared => Some(WriteFairness::new()),
-        };
         Self {
             replica,
             clock,
             queue,
             waiting: VecDeque::new(),
-            fairness,
+            fairness: (options.access == LogAccess::Shared).then(WriteFairness::new),
             node: NodeId::random(),
-            required,
+            required: options.required,
             rejections: 0,
             last_batch_was_shared: false,
-            pets_max,
+            pets_max: options.pets_max,
         }
     }
 

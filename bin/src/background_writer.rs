@@ -7,10 +7,10 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
-        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+        mpsc::{Receiver, Sender, channel},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// The maximum size of the queue, in bytes. With `--log debug` that is a burst of a few thousand requests.
@@ -18,9 +18,6 @@ const WAITING_MAX: usize = 1024 * 1024;
 
 /// The cost of a queued line besides its bytes, which also limits the number of short lines.
 const LINE_COST: usize = 64;
-
-/// The minimum interval between reports of dropped lines.
-const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The queue of the thread. Each call of its `Write` implementation takes a whole line.
 pub(crate) struct BackgroundWriter {
@@ -41,15 +38,8 @@ impl BackgroundWriter {
     pub(crate) fn start(stream: impl Write + Send + 'static) -> io::Result<Self> {
         let (queue, messages) = channel();
         let (waiting, dropped) = (Arc::<AtomicUsize>::default(), Arc::<AtomicU64>::default());
-        let worker = Worker {
-            messages,
-            stream,
-            waiting: waiting.clone(),
-            dropped: dropped.clone(),
-            reported: 0,
-            last_report: None,
-            works: true,
-        };
+        let (queued, lost) = (waiting.clone(), dropped.clone());
+        let worker = Worker { messages, stream, waiting: queued, dropped: lost, reported: 0 };
         thread::Builder::new().name("output".into()).spawn(move || worker.run())?;
         Ok(Self { queue, waiting, dropped })
     }
@@ -99,56 +89,33 @@ struct Worker<S> {
     waiting: Arc<AtomicUsize>,
     dropped: Arc<AtomicU64>,
     reported: u64,
-    last_report: Option<Instant>,
-    /// Whether the last line could be written.
-    works: bool,
 }
 
 impl<S: Write> Worker<S> {
     fn run(mut self) {
-        loop {
-            match self.next_message() {
-                Ok(Message::Line(line)) => self.write(&line),
+        while let Ok(message) = self.messages.recv() {
+            match message {
+                Message::Line(line) => self.write(&line),
                 // The caller may have stopped waiting.
-                Ok(Message::Flush(done)) => drop(done.send(())),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+                Message::Flush(done) => drop(done.send(())),
             }
-            self.report();
-        }
-    }
-
-    /// Waits for the next message, or until it is time for a report.
-    fn next_message(&self) -> Result<Message, RecvTimeoutError> {
-        if self.must_report() {
-            let waited = self.last_report.map_or(REPORT_INTERVAL, |last| last.elapsed());
-            self.messages.recv_timeout(REPORT_INTERVAL.saturating_sub(waited))
-        } else {
-            Ok(self.messages.recv()?)
         }
     }
 
     fn write(&mut self, line: &[u8]) {
-        self.works = self.stream.write_all(line).and_then(|()| self.stream.flush()).is_ok();
-        self.waiting.fetch_sub(cost(line), Relaxed);
-        if !self.works {
+        let written = self.stream.write_all(line).and_then(|()| self.stream.flush());
+        let waiting = self.waiting.fetch_sub(cost(line), Relaxed) - cost(line);
+        if written.is_err() {
             self.dropped.fetch_add(1, Relaxed);
+            return;
         }
-    }
-
-    /// Not after a failed write: the report would be lost too.
-    fn must_report(&self) -> bool {
-        self.works && self.dropped.load(Relaxed) > self.reported
-    }
-
-    fn report(&mut self) {
-        if self.must_report() && self.last_report.is_none_or(|last| last.elapsed() >= REPORT_INTERVAL) {
-            self.reported = self.dropped.load(Relaxed);
-            self.last_report = Some(Instant::now());
-            // Queued like any other line.
+        let dropped = self.dropped.load(Relaxed);
+        // The report is queued like any other line, so it waits for room.
+        if dropped > self.reported && waiting <= WAITING_MAX / 2 {
+            self.reported = dropped;
             tracing::warn!(
                 target: "petstore::service",
-                dropped = self.reported,
+                dropped,
                 "log lines dropped: standard error is read too slowly"
             );
         }

@@ -20,7 +20,7 @@ use adapters::{
 use anyhow::bail;
 use application::{codec, ports::DurabilityLevel};
 use clap::{
-    Args, Parser, Subcommand, ValueEnum,
+    Arg, Args, Parser, Subcommand, ValueEnum,
     builder::PossibleValue,
     error::{ContextKind, ContextValue, ErrorKind},
 };
@@ -34,6 +34,8 @@ use crate::{
 pub(crate) use log::{AccessArguments, LogCommand, SourceArgument};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The maximum of flags that are durations.
+const DURATION_MAX: Duration = Duration::from_hours(24);
 
 /// The version of the binary, and those of the formats that `docs/versioning.md` covers.
 static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
@@ -77,9 +79,21 @@ impl Cli {
 fn invalid_variable(error: &clap::Error) -> Option<String> {
     let context = |kind| error.get(kind).map(ToString::to_string);
     let (flag, value) = (context(ContextKind::InvalidArg)?, context(ContextKind::InvalidValue)?);
-    let flag = flag.split(' ').next()?.strip_prefix("--")?;
-    let name = format!("PETSTORE_{}", flag.replace('-', "_").to_uppercase());
+    let name = variable(flag.split(' ').next()?.strip_prefix("--")?);
     env::var(&name).is_ok_and(|set| set == value).then_some(name)
+}
+
+/// The name of the environment variable of a flag.
+fn variable(flag: &str) -> String {
+    format!("PETSTORE_{}", flag.replace('-', "_").to_uppercase())
+}
+
+/// Gives a flag its environment variable.
+fn with_variable(argument: Arg) -> Arg {
+    match argument.get_long().map(variable) {
+        Some(name) => argument.env(name),
+        None => argument,
+    }
 }
 
 /// The flag and the value, if the mistake is a negative number, which clap takes for a flag.
@@ -134,124 +148,94 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Args)]
+#[command(mut_args(with_variable))]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct ServeArguments {
     /// Address and port to listen on. Port 0 picks a free port.
-    #[arg(long, help_heading = "Listening", env = "PETSTORE_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDR", value_parser = address)]
+    #[arg(long, help_heading = "Listening", default_value = "127.0.0.1:8080", value_name = "ADDR", value_parser = address)]
     pub(crate) listen: SocketAddr,
     /// Start listening only when the log has been replayed, instead of responding with 503 until then. For load
     /// balancers that try the next node when they cannot connect.
-    #[arg(long, help_heading = "Listening", env = "PETSTORE_LISTEN_WHEN_READY")]
+    #[arg(long, help_heading = "Listening")]
     pub(crate) listen_when_ready: bool,
     /// Address and port of the admin (ops) listener, for probes, metrics and the log [default: none]
-    #[arg(long, help_heading = "Listening", env = "PETSTORE_OPS_LISTEN", value_name = "ADDR", value_parser = address)]
+    #[arg(long, help_heading = "Listening", value_name = "ADDR", value_parser = address)]
     pub(crate) ops_listen: Option<SocketAddr>,
     #[command(flatten, next_help_heading = "Storage")]
     pub(crate) store: StoreArgument,
     /// Minimum durability of an acknowledged commit; a log that promises less is rejected.
-    #[arg(
-        long,
-        help_heading = "Storage",
-        env = "PETSTORE_REQUIRE_DURABILITY",
-        default_value = "volatile",
-        value_name = "LEVEL"
-    )]
+    #[arg(long, help_heading = "Storage", default_value = "volatile", value_name = "LEVEL")]
     pub(crate) require_durability: RequiredDurability,
     /// Maximum number of pets. Further creates get 503; a log that holds more is still served [default: no limit]
-    #[arg(long, help_heading = "Limits", env = "PETSTORE_MAX_PETS", value_name = "N", value_parser = whole_number::<usize>)]
+    #[arg(long, help_heading = "Limits", value_name = "N", value_parser = whole_number::<usize>)]
     pub(crate) max_pets: Option<usize>,
     /// File with the API keys. If it does not exist, it is created with a first key.
-    #[arg(
-        long,
-        help_heading = "Keys",
-        env = "PETSTORE_KEYS",
-        default_value = "petstore-data/keys.toml",
-        value_name = "FILE"
-    )]
+    #[arg(long, help_heading = "Keys", default_value = "petstore-data/keys.toml", value_name = "FILE")]
     pub(crate) keys: PathBuf,
     /// Directory of the state file, which records the id and position of the last applied commit. A log without that
     /// commit is rejected. Best on another disk than the store. "none" runs without a state file [default: the directory
     /// of the key file]
-    #[arg(long, help_heading = "Storage", env = "PETSTORE_STATE", value_name = "DIR")]
+    #[arg(long, help_heading = "Storage", value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
     /// Start even if the log is missing, empty, older than the recorded one or a different one, and record it.
-    #[arg(long, help_heading = "Storage", env = "PETSTORE_ACCEPT_NEW_LOG")]
+    #[arg(long, help_heading = "Storage")]
     pub(crate) accept_new_log: bool,
     /// Allow plain HTTP on an address that other machines can reach. Use it only behind a proxy that terminates TLS.
-    #[arg(long, help_heading = "TLS", env = "PETSTORE_INSECURE_HTTP")]
+    #[arg(long, help_heading = "TLS")]
     pub(crate) insecure_http: bool,
     /// Like --insecure-http, but only for --ops-listen.
-    #[arg(long, help_heading = "TLS", env = "PETSTORE_OPS_INSECURE_HTTP")]
+    #[arg(long, help_heading = "TLS")]
     pub(crate) ops_insecure_http: bool,
     /// Serve HTTPS on both listeners, with this certificate chain (PEM). A changed file is loaded within two seconds,
     /// or at once on SIGHUP.
-    #[arg(long, help_heading = "TLS", env = "PETSTORE_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    #[arg(long, help_heading = "TLS", value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
     /// The private key of --tls-cert (PEM). Only the user that runs the service should be able to read it.
-    #[arg(long, help_heading = "TLS", env = "PETSTORE_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, help_heading = "TLS", value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
     /// Maximum number of open connections. At the limit, a new connection replaces the oldest unauthenticated one that is
     /// idle or has waited for more than a second; if there is none, the new one gets 503. A lower limit on open files
     /// (ulimit -n) takes precedence.
-    #[arg(long, help_heading = "Limits", env = "PETSTORE_MAX_CONNECTIONS", default_value_t = 10_000, value_name = "N",
-          value_parser = positive)]
+    #[arg(long, help_heading = "Limits", default_value_t = 10_000, value_name = "N", value_parser = positive)]
     pub(crate) max_connections: u32,
     /// Maximum number of open connections per client address; further ones get 503. An IPv6 client is its /64 network.
     /// Does not apply to trusted proxies [default: no limit]
-    #[arg(long, help_heading = "Limits", env = "PETSTORE_CONNECTIONS_PER_ADDRESS", value_name = "N", value_parser = positive)]
+    #[arg(long, help_heading = "Limits", value_name = "N", value_parser = positive)]
     pub(crate) connections_per_address: Option<u32>,
     /// Maximum request rate of each API key, for example 100/s, 1000/m or 5000/h; requests over the limit get 429. A
     /// limit that was issued with a key takes precedence [default: no limit]
-    #[arg(long, help_heading = "Limits", env = "PETSTORE_RATE_LIMIT", value_name = "LIMIT")]
+    #[arg(long, help_heading = "Limits", value_name = "LIMIT")]
     pub(crate) rate_limit: Option<RateLimit>,
     /// Maximum rate of wrong API keys per client address, for example 10/m; requests over the limit get 429 instead of
     /// 401. Valid keys from the same address are not affected [default: no limit]
-    #[arg(long, help_heading = "Limits", env = "PETSTORE_FAILED_AUTH_LIMIT", value_name = "LIMIT")]
+    #[arg(long, help_heading = "Limits", value_name = "LIMIT")]
     pub(crate) failed_auth_limit: Option<RateLimit>,
     /// Address or range of a trusted proxy, for example 10.0.0.0/8. The address of its client is taken from Forwarded
     /// or X-Forwarded-For. Repeat the flag or separate ranges with commas [default: none]
-    #[arg(
-        long,
-        help_heading = "Limits",
-        env = "PETSTORE_TRUSTED_PROXY",
-        value_name = "CIDR",
-        value_delimiter = ','
-    )]
+    #[arg(long, help_heading = "Limits", value_name = "CIDR", value_delimiter = ',')]
     pub(crate) trusted_proxy: Vec<TrustedProxy>,
     /// How long to report "not ready" before the listener is closed, for example 5s.
-    #[arg(long, help_heading = "Shutdown", env = "PETSTORE_DRAIN_DELAY", default_value = "0s", value_name = "TIME", value_parser = duration)]
+    #[arg(long, help_heading = "Shutdown", default_value = "0s", value_name = "TIME", value_parser = duration)]
     pub(crate) drain_delay: Duration,
     /// How long requests in flight may take to finish at shutdown.
-    #[arg(long, help_heading = "Shutdown", env = "PETSTORE_DRAIN", default_value = "10s", value_name = "TIME", value_parser = duration)]
+    #[arg(long, help_heading = "Shutdown", default_value = "10s", value_name = "TIME", value_parser = duration)]
     pub(crate) drain: Duration,
     #[command(flatten, next_help_heading = "OpenAPI document")]
     pub(crate) addresses: AddressArguments,
     /// Origin of web pages that may call the API from a browser, for example `https://shop.example.com`. Repeat the
     /// flag or separate origins with commas; * allows every origin [default: none]
-    #[arg(
-        long,
-        help_heading = "Listening",
-        env = "PETSTORE_CORS_ORIGIN",
-        value_name = "ORIGIN",
-        value_delimiter = ','
-    )]
+    #[arg(long, help_heading = "Listening", value_name = "ORIGIN", value_delimiter = ',')]
     pub(crate) cors_origin: Vec<Origin>,
     /// Log filter: a level (off, error, warn, info, debug, trace), optionally followed by levels for parts of the
     /// service, for example `info,petstore::http=debug`. Parts: `petstore::{http, keys, log, service, storage}`.
-    #[arg(long, help_heading = "Logging", env = "PETSTORE_LOG", default_value = "info,async_nats=off", value_name = "FILTER",
+    #[arg(long, help_heading = "Logging", default_value = "info,async_nats=off", value_name = "FILTER",
           value_parser = log_filter)]
     pub(crate) log: String,
     /// Log every request, not only rejected and failed ones.
-    #[arg(long, help_heading = "Logging", env = "PETSTORE_ACCESS_LOG")]
+    #[arg(long, help_heading = "Logging")]
     pub(crate) access_log: bool,
     /// Format of the log on standard error.
-    #[arg(
-        long,
-        help_heading = "Logging",
-        env = "PETSTORE_LOG_FORMAT",
-        default_value = "text",
-        value_name = "FORMAT"
-    )]
+    #[arg(long, help_heading = "Logging", default_value = "text", value_name = "FORMAT")]
     pub(crate) log_format: LogFormat,
 }
 
@@ -402,18 +386,15 @@ pub(crate) enum LogFormat {
 
 /// Checks that the filter starts with a level, so that a misspelt level is not taken for the name of a module.
 fn log_filter(text: &str) -> Result<String, String> {
-    let level = text.split(',').next().unwrap_or_default();
-    let known = ["off", "error", "warn", "info", "debug", "trace"].contains(&level);
-    if known {
-        Ok(text.to_owned())
-    } else {
-        Err("must begin with off, error, warn, info, debug or trace".into())
+    match text.split(',').next() {
+        Some("off" | "error" | "warn" | "info" | "debug" | "trace") => Ok(text.to_owned()),
+        Some(_) | None => Err("must begin with off, error, warn, info, debug or trace".into()),
     }
 }
 
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|_| "expected a number with a unit, for example 10s, 500ms or 1m 30s".into())
+pub(crate) fn duration(text: &str) -> Result<Duration, &'static str> {
+    let time = humantime::parse_duration(text).ok().filter(|time| *time <= DURATION_MAX);
+    time.ok_or("expected a number with a unit, for example 10s, 500ms or 1m 30s, up to 1d")
 }
 
 fn whole_number<T: FromStr>(text: &str) -> Result<T, String> {

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -28,7 +28,7 @@ use tokio::{
 };
 
 use crate::{
-    config::ServeArguments,
+    config::{AccessArguments, ServeArguments},
     engines::{EngineEntry, Log, Source},
     store_url::StoreUrl,
 };
@@ -61,26 +61,19 @@ fn engine_of(url: &StoreUrl) -> Result<(&'static EngineEntry, String), LogError>
     }
 }
 
-/// Access to the log of a running service.
-#[derive(Debug)]
-pub(crate) struct Access {
-    pub(crate) key: Option<String>,
-    /// The certificates to trust.
-    pub(crate) ca: Option<PathBuf>,
-}
-
 /// Opens a log read-only. It may be the log of a running service.
-pub(crate) async fn open_source(url: &StoreUrl, access: &Access) -> Result<Source, LogError> {
+pub(crate) async fn open_source(url: &StoreUrl, access: &AccessArguments) -> Result<Source, LogError> {
+    let key = access.key()?;
     let StoreUrl::Service(service) = url else {
         let (engine, place) = engine_of(url)?;
         return (engine.read)(place).await;
     };
-    let key = access.key.as_deref().ok_or_else(|| {
+    let key = key.ok_or_else(|| {
         let detail = "reading the log of a service needs an API key with the scope \"log\": name its file with --key-file, or \
                       set PETSTORE_LOG_KEY to the key";
         Fault::CannotOpen.error(detail)
     })?;
-    Ok(Arc::new(RemoteLog::open(service.clone(), access.ca.as_deref(), key).await?))
+    Ok(Arc::new(RemoteLog::open(service.clone(), access.ca.as_deref(), &key).await?))
 }
 
 /// Opens the log and replays it. Waits for an engine that cannot be reached. Rejects an engine that promises less than
@@ -295,7 +288,7 @@ mod tests {
         let id = CommitId(uuid::Uuid::nil());
         let known = LogIdentity { first: id, position: Position(20), newest: id };
         assert_eq!(open_known_log(&url, Some(known)).await.unwrap().head().await, Ok(Position(20)));
-        let log = open_source(&url, &Access { key: None, ca: None }).await.unwrap();
+        let log = open_source(&url, &AccessArguments::default()).await.unwrap();
         let salvaged = salvage(&url).await.unwrap();
         assert_eq!(salvaged.last_known, log.head().await.unwrap());
     }

@@ -9,7 +9,7 @@ use adapters::{
     system::SystemClock,
 };
 use application::{
-    CreatePet, KeyId, Limit, ListPets, LogAccess, Options, PageEnd, PetStore, PetView, Version, WriteError,
+    CreatePet, KeyId, Limit, ListPets, LogAccess, LogPosition, Options, PetStore, PetView, WriteError,
     ports::{EventLog, Fault},
 };
 use domain::{CategoryId, NewPet, Pet, PetId, PetName};
@@ -68,15 +68,15 @@ pub struct Page {
     pub pets: Vec<Pet>,
     /// Where the next page begins, if there is one.
     pub next: Option<PetId>,
-    /// The state that the page shows.
-    pub version: Version,
+    /// The last commit that the page shows.
+    pub position: LogPosition,
 }
 
 /// One page, as readers of the node see it.
 pub fn page(store: &PetStore, query: &ListPets) -> Result<Page, Fault> {
     let mut pets = Vec::new();
-    let (PageEnd { next, version }, _) = store.list(query, &mut |pet| pets.push(owned(pet)))?;
-    Ok(Page { pets, next, version })
+    let (next, position) = store.list(query, &mut |pet| pets.push(owned(pet)))?;
+    Ok(Page { pets, next, position })
 }
 
 /// One pet, as readers of the node see it.

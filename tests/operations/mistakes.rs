@@ -133,6 +133,7 @@ fn values_that_are_no_numbers_are_named_with_the_rule() {
         ("--max-pets", "-10", "it must not be negative"),
         ("--drain", "soon", "expected a number with a unit, for example 10s"),
         ("--drain-delay", "5", "expected a number with a unit, for example 10s"),
+        ("--drain-delay", "2d", "up to 1d"),
         ("--max-pets", "many", "expected a whole number"),
         ("--max-pets", "1.5", "expected a whole number"),
     ] {

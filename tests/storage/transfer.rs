@@ -6,7 +6,7 @@ use adapters::event_log::{memory::MemoryLog, sled::SledLog};
 use application::{
     codec, contract,
     ports::{EventLog, Fault, LogError, LogSource as _, Position, ReadBound, Record, StoredRecord, Version},
-    transfer::{self, Broken, CopyError, CopyStep, ExportError, Tally, Until},
+    transfer::{self, CopyError, CopyStep, ExportError, Tally, Until},
 };
 use chrono::DateTime;
 use harness::{FaultyLog, LogFault};
@@ -24,7 +24,19 @@ async fn add(log: &dyn EventLog, from: u64, to: u64) {
 }
 
 async fn tally(log: &dyn EventLog) -> Tally {
-    transfer::walk::<LogError>(log, async |_, _| Ok(())).await.unwrap()
+    let mut tally = Tally::default();
+    transfer::walk::<LogError>(log, &mut tally, async |_, _| Ok(())).await.unwrap();
+    tally
+}
+
+async fn copied(from: &dyn EventLog, to: &dyn EventLog) -> Result<Tally, CopyError> {
+    let mut tally = Tally::default();
+    transfer::copy(from, to, Until::Head, &mut tally, |_| {}).await.map(|()| tally)
+}
+
+async fn imported(file: &[u8], to: &dyn EventLog) -> Result<Tally, ExportError> {
+    let mut tally = Tally::default();
+    transfer::import(file, to, &mut tally, |_| {}).await.map(|()| tally)
 }
 
 async fn exported(log: &dyn EventLog) -> Vec<u8> {
@@ -40,7 +52,7 @@ async fn a_copy_has_the_same_bytes_on_every_engine() {
     let second = Arc::new(SledLog::open(directory.path().join("log")).unwrap());
     let third = MemoryLog::default();
     let mut seen = Vec::new();
-    transfer::copy(&first, &*second, Until::Head, |step| {
+    transfer::copy(&first, &*second, Until::Head, &mut Tally::default(), |step| {
         if let CopyStep::Stored(commit) = step {
             seen.push(commit.position.0);
         }
@@ -48,7 +60,7 @@ async fn a_copy_has_the_same_bytes_on_every_engine() {
     .await
     .unwrap();
     assert_eq!(seen, (1..=300).collect::<Vec<_>>(), "progress is reported");
-    let copied = transfer::copy(&*second, &third, Until::Head, |_| {}).await.unwrap();
+    let copied = copied(&*second, &third).await.unwrap();
     assert_eq!(copied.digest(), tally(&first).await.digest());
     assert_eq!(
         first.read(Position::START, ReadBound::BATCH).await.unwrap(),
@@ -61,18 +73,19 @@ async fn two_histories_are_never_mixed_when_the_source_is_replaced_during_a_copy
     let from = FaultyLog::with(LogFault::ReplacedBetweenReads);
     contract::fill(&*from, Version::START, 3).await;
     let to = MemoryLog::default();
-    let broken = transfer::copy(&*from, &to, Until::Head, |_| {}).await.unwrap_err();
-    assert!(matches!(&broken.error, CopyError::Source(error) if error.fault == Fault::Diverged), "{broken}");
-    assert_eq!((broken.intact.position(), to.head().await), (Position(1), Ok(Position(1))));
+    let mut intact = Tally::default();
+    let ended = transfer::copy(&*from, &to, Until::Head, &mut intact, |_| {}).await;
+    assert!(matches!(&ended, Err(CopyError::Source(error)) if error.fault == Fault::Diverged), "{ended:?}");
+    assert_eq!((intact.position(), to.head().await), (Position(1), Ok(Position(1))));
 }
 
 #[tokio::test]
 async fn a_copy_resumes_where_it_stopped() {
     let from = history(20).await;
     let to = MemoryLog::default();
-    transfer::copy(&from, &to, Until::Head, |_| {}).await.unwrap();
+    copied(&from, &to).await.unwrap();
     add(&from, 20, 50).await;
-    let again = transfer::copy(&from, &to, Until::Head, |_| {}).await.unwrap();
+    let again = copied(&from, &to).await.unwrap();
     assert_eq!((again.position(), again.digest()), (Position(50), tally(&to).await.digest()));
 }
 
@@ -81,23 +94,14 @@ async fn a_target_with_another_history_is_left_unchanged() {
     let from = history(20).await;
     let other = history(5).await;
     let before = tally(&other).await.digest();
-    let rejected = transfer::copy(&from, &other, Until::Head, |_| {}).await;
-    assert!(
-        matches!(rejected, Err(Broken { error: CopyError::AnotherHistory(Position(5)), .. })),
-        "{rejected:?}"
-    );
+    let rejected = copied(&from, &other).await;
+    assert!(matches!(rejected, Err(CopyError::AnotherHistory(Position(5)))), "{rejected:?}");
     let short = history(1).await;
-    let rejected = transfer::copy(&short, &other, Until::Head, |_| {}).await;
+    let rejected = copied(&short, &other).await;
+    assert!(matches!(rejected, Err(CopyError::AnotherHistory(Position(1)))), "{rejected:?}");
+    let rejected = imported(&exported(&short).await[..], &other).await;
     assert!(
-        matches!(rejected, Err(Broken { error: CopyError::AnotherHistory(Position(1)), .. })),
-        "{rejected:?}"
-    );
-    let rejected = transfer::import(&exported(&short).await[..], &other, |_| {}).await;
-    assert!(
-        matches!(
-            rejected,
-            Err(Broken { error: ExportError::Target(CopyError::AnotherHistory(Position(1))), .. })
-        ),
+        matches!(rejected, Err(ExportError::Target(CopyError::AnotherHistory(Position(1))))),
         "{rejected:?}"
     );
     assert_eq!(tally(&other).await.digest(), before);
@@ -107,17 +111,15 @@ async fn a_target_with_another_history_is_left_unchanged() {
 async fn a_target_that_continues_the_history_is_left_unchanged() {
     let from = history(20).await;
     let longer = MemoryLog::default();
-    transfer::copy(&from, &longer, Until::Head, |_| {}).await.unwrap();
+    copied(&from, &longer).await.unwrap();
     add(&longer, 20, 25).await;
     let before = tally(&longer).await.digest();
-    let copied = transfer::copy(&from, &longer, Until::Head, |_| {}).await.unwrap();
-    let imported = transfer::import(&exported(&from).await[..], &longer, |_| {}).await.unwrap();
+    let copied = copied(&from, &longer).await.unwrap();
+    let imported = imported(&exported(&from).await[..], &longer).await.unwrap();
     assert_eq!((copied.position(), imported.position()), (Position(20), Position(20)));
     assert_eq!(tally(&longer).await.digest(), before);
-    let rejected = transfer::copy(&from, &longer, Until::Stopped, |_| {}).await;
-    let Err(Broken { error: CopyError::SourceBehind { source_head, target_head }, .. }) = rejected else {
-        panic!("{rejected:?}")
-    };
+    let rejected = transfer::copy(&from, &longer, Until::Stopped, &mut Tally::default(), |_| {}).await;
+    let Err(CopyError::SourceBehind { source_head, target_head }) = rejected else { panic!("{rejected:?}") };
     assert_eq!((source_head, target_head), (Position(20), Position(25)));
 }
 
@@ -143,10 +145,11 @@ async fn a_copy_resumes_onto_a_target_with_a_damaged_middle_and_verify_finds_the
     let from = history(20).await;
     let to = with_damage(&from, 7).await;
     add(&from, 20, 30).await;
-    transfer::copy(&from, &to, Until::Head, |_| {}).await.unwrap();
+    copied(&from, &to).await.unwrap();
     assert_eq!(to.head().await, Ok(Position(30)));
-    let broken = transfer::walk::<LogError>(&to, async |_, _| Ok(())).await.unwrap_err();
-    assert_eq!((broken.error.fault, broken.intact.position()), (Fault::Damaged, Position(6)), "{broken}");
+    let mut intact = Tally::default();
+    let error = transfer::walk::<LogError>(&to, &mut intact, async |_, _| Ok(())).await.unwrap_err();
+    assert_eq!((error.fault, intact.position()), (Fault::Damaged, Position(6)), "{error}");
 }
 
 #[tokio::test]
@@ -154,11 +157,8 @@ async fn a_target_whose_last_record_is_damaged_is_rejected() {
     let from = history(20).await;
     let to = with_damage(&from, 20).await;
     add(&from, 20, 30).await;
-    let rejected = transfer::copy(&from, &to, Until::Head, |_| {}).await.unwrap_err();
-    assert!(
-        matches!(&rejected.error, CopyError::Target(error) if error.fault == Fault::Damaged),
-        "{rejected}"
-    );
+    let rejected = copied(&from, &to).await.unwrap_err();
+    assert!(matches!(&rejected, CopyError::Target(error) if error.fault == Fault::Damaged), "{rejected}");
     assert_eq!(to.head().await, Ok(Position(20)));
 }
 
@@ -167,10 +167,10 @@ async fn an_export_restores_exactly_the_same_log() {
     let from = history(30).await;
     let file = exported(&from).await;
     let to = MemoryLog::default();
-    let imported = transfer::import(&file[..], &to, |_| {}).await.unwrap();
-    assert_eq!(imported.digest(), tally(&from).await.digest());
+    let restored = imported(&file[..], &to).await.unwrap();
+    assert_eq!(restored.digest(), tally(&from).await.digest());
     assert_eq!(exported(&to).await, file);
-    transfer::import(&file[..], &to, |_| {}).await.expect("importing again changes nothing");
+    imported(&file[..], &to).await.expect("importing again changes nothing");
 }
 
 #[tokio::test]
@@ -203,10 +203,9 @@ async fn an_incomplete_export_is_rejected_at_the_line_where_it_breaks() {
         (String::new(), 1),
         (text.clone() + &text, 11),
     ] {
-        let rejected = transfer::import(broken.as_bytes(), &MemoryLog::default(), |_| {}).await;
-        let Err(Broken { error: ExportError::NotAnExport { line, .. }, intact }) = rejected else {
-            panic!("{rejected:?}")
-        };
+        let mut intact = Tally::default();
+        let rejected = transfer::import(broken.as_bytes(), &MemoryLog::default(), &mut intact, |_| {}).await;
+        let Err(ExportError::NotAnExport { line, .. }) = rejected else { panic!("{rejected:?}") };
         assert_eq!((line, intact.position()), (at, Position(at - 1)));
     }
 }

@@ -31,6 +31,7 @@ use tokio::{
     time::{self, MissedTickBehavior},
 };
 
+use self::key::ID_BYTES;
 pub use self::{
     document::KEY_FILE_VERSION,
     file::{KeyFile, KeyFileError},
@@ -38,7 +39,6 @@ pub use self::{
     lifecycle::{Issued, NewKey},
     record::{KeyName, KeyRecord, KeyState},
 };
-use self::{key::ID_BYTES, last_use::LastUse};
 use crate::{
     log_once::{Change, LogOnce},
     private_files,
@@ -67,8 +67,6 @@ type ActiveKeys = HashMap<[u8; ID_BYTES], Arc<KeyEntry>>;
 struct KeyEntry {
     record: KeyRecord,
     principal: Arc<Principal>,
-    /// Shared with the entry that replaces this one at a reload.
-    last_use: Arc<LastUse>,
 }
 
 /// The last loaded key file.
@@ -182,7 +180,9 @@ impl ApiKeys {
         let mut saved = self.saved.lock();
         let uses: BTreeMap<_, _> = {
             let keys = self.keys.read();
-            keys.values().map(|entry| (entry.principal.id.clone(), entry.last_use.get())).collect()
+            keys.values()
+                .map(|entry| (entry.principal.id.clone(), entry.principal.usage.last_use()))
+                .collect()
         };
         if uses == saved.uses || uses.values().all(Option::is_none) {
             return;
@@ -240,7 +240,7 @@ impl Authenticator for ApiKeys {
         let entry = self.find(&KeyHash::of_text(key)).ok_or(RejectedKey::Unknown)?;
         let now = self.clock.now();
         let principal = entry.check(now)?.clone();
-        entry.last_use.set(now);
+        principal.usage.record_use(now);
         Ok(principal)
     }
 
@@ -267,7 +267,6 @@ impl KeyEntry {
             Allowance::continued(before.and_then(|entry| entry.principal.allowance.as_ref()), limit)
         });
         let usage = before.map(|entry| entry.principal.usage.clone()).unwrap_or_default();
-        let last_use = before.map(|entry| entry.last_use.clone()).unwrap_or_default();
         let principal = Principal {
             id: record.id(),
             owner: record.owner.clone(),
@@ -276,7 +275,7 @@ impl KeyEntry {
             allowance,
             usage,
         };
-        Self { record, principal: Arc::new(principal), last_use }
+        Self { record, principal: Arc::new(principal) }
     }
 
     /// Rejects a key that is no longer valid. Called at every request, because a key expires without a change of the

@@ -2,10 +2,14 @@
 
 use std::{
     fmt,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use application::KeyId;
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::allowance::Allowance;
@@ -35,6 +39,25 @@ pub struct KeyUsage {
     pub requests: AtomicU64,
     /// Requests rejected by the rate limit.
     pub limited: AtomicU64,
+    /// The time of the last use, in seconds since 1970; 0 if there was none.
+    last_use: AtomicI64,
+}
+
+impl KeyUsage {
+    pub(super) fn record_use(&self, now: DateTime<Utc>) {
+        let now = now.timestamp();
+        // Usually this second is already recorded; without a write, the cache line stays shared.
+        if self.last_use.load(Relaxed) < now {
+            self.last_use.fetch_max(now, Relaxed);
+        }
+    }
+
+    pub(super) fn last_use(&self) -> Option<DateTime<Utc>> {
+        match self.last_use.load(Relaxed) {
+            0 => None,
+            seconds => DateTime::from_timestamp(seconds, 0),
+        }
+    }
 }
 
 /// A rejected key, with its id and name if it was ever issued. Only the service log shows the reason; the client learns

@@ -7,7 +7,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::time;
 
-use super::{Broken, Checked, Tally, walk};
+use super::{Tally, holds, walk};
 use crate::{
     backoff::Backoff,
     codec,
@@ -111,40 +111,36 @@ impl CopyError {
     }
 }
 
-/// Copies `from` into `to`. Resumes where an earlier copy stopped; rejects a target with a different history, and, before
-/// anything is copied up to the head, one that does not accept every record. A copy up to the head changes nothing in a
-/// target that holds the whole source, and possibly more.
+/// Copies `from` into `to`, and counts in `tally` what the target holds. Resumes where an earlier copy stopped; rejects a
+/// target with a different history, and, before anything is copied up to the head, one that does not accept every record.
+/// A copy up to the head changes nothing in a target that holds the whole source, and possibly more.
 pub async fn copy(
     from: &dyn LogSource,
     to: &dyn EventLog,
     until: Until,
+    tally: &mut Tally,
     mut report: impl FnMut(CopyStep<'_>),
-) -> Result<Tally, Broken<CopyError>> {
-    let mut copied = Checked::default();
-    let ended = async {
-        let mut target = CopyTarget::open(to).await?;
-        match (until, &target.last) {
-            (Until::Head, _) => check_sizes(from, to).await?,
-            (Until::Stopped, Some(last)) => {
-                copied = Checked::resume(last.clone()).map_err(CopyError::Target)?;
-            }
-            (Until::Stopped, None) => {}
+) -> Result<(), CopyError> {
+    let mut target = CopyTarget::open(to).await?;
+    match (until, &target.last) {
+        (Until::Head, _) => check_sizes(from, to).await?,
+        (Until::Stopped, Some(last)) => {
+            *tally = Tally::resume(last.clone()).map_err(CopyError::Target)?;
         }
-        let mut failures = 0;
-        loop {
-            let before = copied.tally.position();
-            match copy_on(from, &mut target, until, &mut copied, &mut report).await {
-                Err(error) if until == Until::Stopped && error.may_pass() => {
-                    report(CopyStep::Waiting(&error));
-                    failures = if copied.tally.position() > before { 1 } else { failures + 1 };
-                    time::sleep(RETRY.delay(failures)).await;
-                }
-                ended => return ended,
+        (Until::Stopped, None) => {}
+    }
+    let mut failures = 0;
+    loop {
+        let before = tally.position();
+        match copy_on(from, &mut target, until, tally, &mut report).await {
+            Err(error) if until == Until::Stopped && error.may_pass() => {
+                report(CopyStep::Waiting(&error));
+                failures = if tally.position() > before { 1 } else { failures + 1 };
+                time::sleep(RETRY.delay(failures)).await;
             }
+            ended => return ended,
         }
-    };
-    let ended = ended.await;
-    copied.end(ended)
+    }
 }
 
 /// Copies until the head is reached or something fails.
@@ -152,25 +148,25 @@ async fn copy_on(
     from: &dyn LogSource,
     target: &mut CopyTarget<'_>,
     until: Until,
-    copied: &mut Checked,
+    tally: &mut Tally,
     report: &mut impl FnMut(CopyStep<'_>),
 ) -> Result<(), CopyError> {
-    if let Some(last) = copied.tally.last() {
+    if let Some(last) = tally.last() {
         compare(from, last).await?;
     }
-    report(CopyStep::Resumed(copied.tally.position()));
+    report(CopyStep::Resumed(tally.position()));
     loop {
         if until == Until::Stopped {
             // Wait first, so that a running service counts this copy as a follower, and sends it everything before it
             // stops.
-            from.wait_for(copied.tally.position(), POLL_INTERVAL).await?;
+            from.wait_for(tally.position(), POLL_INTERVAL).await?;
         }
-        let records = copied.tally.read_next(from, ReadBound::BATCH).await?;
+        let records = tally.read_next(from, ReadBound::BATCH).await?;
         if records.is_empty() && until == Until::Head {
-            return target.check_holds(copied.tally.last()).await;
+            return target.check_holds(tally.last()).await;
         }
         for record in records {
-            let commit = copied.check_next(&record)?;
+            let commit = tally.check_next(&record)?;
             let mut failures = 0;
             loop {
                 match target.take(&record, commit.id).await {
@@ -182,7 +178,7 @@ async fn copy_on(
                     taken => break taken?,
                 }
             }
-            copied.tally.add_commit(record, &commit);
+            tally.add_commit(record, &commit);
             report(CopyStep::Stored(&commit));
         }
     }
@@ -194,8 +190,9 @@ async fn check_sizes(from: &dyn LogSource, to: &dyn EventLog) -> Result<(), Copy
     if to.record_limit() == usize::MAX {
         return Ok(());
     }
-    let walked = walk::<LogError>(from, async |_, _| Ok(())).await;
-    CopyError::check_size(walked.unwrap_or_else(|broken| *broken.intact).largest, to)
+    let mut tally = Tally::default();
+    let _ = walk::<LogError>(from, &mut tally, async |_, _| Ok(())).await;
+    CopyError::check_size(tally.largest, to)
 }
 
 /// The source must hold the last commit of the target.
@@ -204,9 +201,9 @@ async fn compare(from: &dyn LogSource, last: &StoredRecord) -> Result<(), CopyEr
     if head < last.position {
         return Err(CopyError::SourceBehind { source_head: head, target_head: last.position });
     }
-    match from.read(Position(last.position.0 - 1), ReadBound::ONE).await?.first() {
-        Some(found) if found.bytes == last.bytes => Ok(()),
-        Some(_) => Err(CopyError::AnotherHistory(last.position)),
+    match holds(from, last).await? {
+        Some(true) => Ok(()),
+        Some(false) => Err(CopyError::AnotherHistory(last.position)),
         None => Err(Fault::Unreachable
             .error(format!("the commit at position {} is not visible yet", last.position))
             .into()),
@@ -216,23 +213,28 @@ async fn compare(from: &dyn LogSource, last: &StoredRecord) -> Result<(), CopyEr
 /// The log that is filled.
 pub(super) struct CopyTarget<'a> {
     to: &'a dyn EventLog,
-    version: Version,
-    /// The last record that the target holds.
+    /// The last record that the target holds, with its id.
     last: Option<StoredRecord>,
 }
 
 impl<'a> CopyTarget<'a> {
     pub(super) async fn open(to: &'a dyn EventLog) -> Result<Self, CopyError> {
-        let open = async || {
+        let last = async || {
             let head = to.head().await?;
-            let Some(before) = head.0.checked_sub(1) else { return Ok((Version::START, None)) };
-            let record = to.read(Position(before), ReadBound::ONE).await?.pop().ok_or_else(|| {
+            if head == Position::START {
+                return Ok(None);
+            }
+            let mut record = to.read(head.before(), ReadBound::ONE).await?.pop().ok_or_else(|| {
                 Fault::Unreachable.error(format!("the last commit, at position {head}, is not visible yet"))
             })?;
-            Ok((Version::at(head, codec::decode_stored(&record)?.id), Some(record)))
+            record.id = Some(codec::decode_stored(&record)?.id);
+            Ok(Some(record))
         };
-        let (version, last) = open().await.map_err(CopyError::Target)?;
-        Ok(Self { to, version, last })
+        Ok(Self { to, last: last().await.map_err(CopyError::Target)? })
+    }
+
+    fn version(&self) -> Version {
+        self.last.as_ref().map_or(Version::START, StoredRecord::version)
     }
 
     /// Takes the next record of the source: appends a new one, and compares one that the target already holds at its
@@ -246,21 +248,17 @@ impl<'a> CopyTarget<'a> {
             }
             Some(_) | None => {}
         }
-        append(self.to, self.version, &Record { id, bytes: record.bytes.clone() }).await?;
-        self.version = Version::at(record.position, id);
-        self.last = Some(record.clone());
+        append(self.to, self.version(), &Record { id, bytes: record.bytes.clone() }).await?;
+        self.last = Some(StoredRecord { id: Some(id), ..record.clone() });
         Ok(())
     }
 
     /// A target that is longer than the source must hold the last record of the source.
     pub(super) async fn check_holds(&self, last: Option<&StoredRecord>) -> Result<(), CopyError> {
-        let Some(last) = last.filter(|last| last.position < self.version.position) else { return Ok(()) };
-        let before = Position(last.position.0 - 1);
-        let found = self.to.read(before, ReadBound::ONE).await.map_err(CopyError::Target)?;
-        if found.first().is_some_and(|found| found.bytes == last.bytes) {
-            Ok(())
-        } else {
-            Err(CopyError::AnotherHistory(last.position))
+        let Some(last) = last.filter(|last| last.position < self.version().position) else { return Ok(()) };
+        match holds(self.to, last).await.map_err(CopyError::Target)? {
+            Some(true) => Ok(()),
+            Some(false) | None => Err(CopyError::AnotherHistory(last.position)),
         }
     }
 }

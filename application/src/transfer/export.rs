@@ -6,7 +6,7 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use thiserror::Error;
 
-use super::{Broken, Checked, CopyError, Tally, copy::CopyTarget, walk};
+use super::{CopyError, Tally, copy::CopyTarget, walk};
 use crate::{
     commit::Commit,
     ports::{EventLog, LogError, LogSource, Position, StoredRecord},
@@ -44,90 +44,83 @@ pub async fn export(
     mut file: impl Write,
     now: DateTime<Utc>,
     mut progress: impl FnMut(Position),
-) -> Result<Tally, Broken<ExportError>> {
-    let tally = walk(log, async |record, _| {
+) -> Result<Tally, ExportError> {
+    let mut tally = Tally::default();
+    let walked = walk::<ExportError>(log, &mut tally, async |record, _| {
         file.write_all(&record.bytes)?;
         file.write_all(b"\n")?;
         progress(record.position);
         Ok(())
-    })
-    .await?;
-    match file.write_all(&tally.manifest(now)).and_then(|()| file.flush()) {
-        Ok(()) => Ok(tally),
-        Err(error) => Err(Broken { intact: Box::new(tally), error: error.into() }),
-    }
+    });
+    walked.await?;
+    file.write_all(&tally.manifest(now))?;
+    file.flush()?;
+    Ok(tally)
 }
 
-/// Imports a file into `to`. Resumes an interrupted import, and changes nothing in a target that holds the whole file,
+/// Imports a file into `to`, and counts its records in `tally`. Resumes an interrupted import, and changes nothing in a target that holds the whole file,
 /// and possibly more. Rejects a target with a different history, and a file without a matching manifest. Only the end of
 /// the file shows a missing manifest, so a file that can be read twice should be [checked](check_export) first.
 pub async fn import(
     file: impl BufRead,
     to: &dyn EventLog,
+    tally: &mut Tally,
     mut progress: impl FnMut(Position),
-) -> Result<Tally, Broken<ExportError>> {
-    let mut target = match CopyTarget::open(to).await {
-        Ok(target) => target,
-        Err(error) => return Err(Broken { intact: Box::default(), error: error.into() }),
-    };
-    let tally = read(file, async |record, commit| {
+) -> Result<(), ExportError> {
+    let mut target = CopyTarget::open(to).await?;
+    let imported = read(file, tally, async |record, commit| {
         target.take(record, commit.id).await?;
         progress(record.position);
         Ok(())
-    })
-    .await?;
-    match target.check_holds(tally.last()).await {
-        Ok(()) => Ok(tally),
-        Err(error) => Err(Broken { intact: Box::new(tally), error: error.into() }),
-    }
+    });
+    imported.await?;
+    Ok(target.check_holds(tally.last()).await?)
 }
 
 /// Reads an export to its end, and checks that it is complete.
-pub async fn check_export(file: impl BufRead) -> Result<Tally, Broken<ExportError>> {
-    read(file, async |_, _| Ok(())).await
+pub async fn check_export(file: impl BufRead) -> Result<Tally, ExportError> {
+    let mut tally = Tally::default();
+    read(file, &mut tally, async |_, _| Ok(())).await?;
+    Ok(tally)
 }
 
 async fn read(
     mut file: impl BufRead,
+    tally: &mut Tally,
     mut visit: impl AsyncFnMut(&StoredRecord, &Commit) -> Result<(), ExportError>,
-) -> Result<Tally, Broken<ExportError>> {
-    let mut checked = Checked::default();
-    let ended = async {
-        let mut line = Vec::new();
-        loop {
-            let position = checked.tally.position().next();
-            let wrong = |what: String| ExportError::NotAnExport { line: position.0, what };
-            line.clear();
-            if file.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)? == 0 {
-                let what = if position.0 == 1 {
-                    "is missing: the input is empty"
-                } else {
-                    "is missing: an export ends with a manifest; export again"
-                };
-                return Err(wrong(what.into()));
-            }
-            let bytes = line.strip_suffix(b"\n").unwrap_or(&line);
-            if Tally::is_manifest(bytes) {
-                if !checked.tally.matches(bytes) {
-                    return Err(wrong(
-                        "is a manifest that does not match the lines before it: lines were lost or changed; export again".into(),
-                    ));
-                }
-                if !file.fill_buf()?.is_empty() {
-                    return Err(wrong("is a manifest, but not the last line".into()));
-                }
-                return Ok(());
-            }
-            let record = StoredRecord { position, id: None, bytes: Bytes::copy_from_slice(bytes) };
-            let commit = checked.check_next(&record);
-            let commit = commit.map_err(|error| match position.0 {
-                1 => wrong("is not the first commit of an export; check the path, or export again".into()),
-                _ => wrong(format!("cannot be used: {error}; export again")),
-            })?;
-            visit(&record, &commit).await?;
-            checked.tally.add_commit(record, &commit);
+) -> Result<(), ExportError> {
+    let mut line = Vec::new();
+    loop {
+        let position = tally.position().next();
+        let wrong = |what: String| ExportError::NotAnExport { line: position.0, what };
+        line.clear();
+        if file.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)? == 0 {
+            let what = if position.0 == 1 {
+                "is missing: the input is empty"
+            } else {
+                "is missing: an export ends with a manifest; export again"
+            };
+            return Err(wrong(what.into()));
         }
-    };
-    let ended = ended.await;
-    checked.end(ended)
+        let bytes = line.strip_suffix(b"\n").unwrap_or(&line);
+        if Tally::is_manifest(bytes) {
+            if !tally.matches(bytes) {
+                return Err(wrong(
+                    "is a manifest that does not match the lines before it: lines were lost or changed; export again".into(),
+                ));
+            }
+            if !file.fill_buf()?.is_empty() {
+                return Err(wrong("is a manifest, but not the last line".into()));
+            }
+            return Ok(());
+        }
+        let record = StoredRecord { position, id: None, bytes: Bytes::copy_from_slice(bytes) };
+        let commit = tally.check_next(&record);
+        let commit = commit.map_err(|error| match position.0 {
+            1 => wrong("is not the first commit of an export; check the path, or export again".into()),
+            _ => wrong(format!("cannot be used: {error}; export again")),
+        })?;
+        visit(&record, &commit).await?;
+        tally.add_commit(record, &commit);
+    }
 }

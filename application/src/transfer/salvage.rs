@@ -4,7 +4,7 @@ use std::ops::AsyncFnMut;
 
 use uuid::Uuid;
 
-use super::{Checked, CopyError, Tally, copy::append};
+use super::{CopyError, Tally, copy::append};
 use crate::{
     codec,
     commit::{Commit, CommitId, NodeId},
@@ -66,7 +66,7 @@ pub async fn salvage_around_gaps(
     if to.head().await.map_err(CopyError::Target)? != Position::START {
         return Err(CopyError::NotEmpty);
     }
-    let mut added = Checked::default();
+    let mut added = Tally::default();
     // The last commit is not known before the next one is read.
     let mut pending: Option<Commit> = None;
     let gaps = read_around_gaps::<CopyError>(from, last, async |commit| {
@@ -80,11 +80,11 @@ pub async fn salvage_around_gaps(
     if let Some(commit) = pending {
         add(to, &mut added, commit, NodeId::random()).await?;
     }
-    Ok((gaps, added.tally))
+    Ok((gaps, added))
 }
 
 /// Adds the events of a commit to the new history.
-async fn add(to: &dyn EventLog, added: &mut Checked, commit: Commit, node: NodeId) -> Result<(), CopyError> {
+async fn add(to: &dyn EventLog, added: &mut Tally, commit: Commit, node: NodeId) -> Result<(), CopyError> {
     let before = added.history.version;
     let (position, previous) = (before.position.next(), added.history.head_hash);
     let commit = Commit { position, id: CommitId(Uuid::now_v7()), previous, node, ..commit };
@@ -92,6 +92,6 @@ async fn add(to: &dyn EventLog, added: &mut Checked, commit: Commit, node: NodeI
     let stored = StoredRecord { position, id: Some(record.id), bytes: record.bytes.clone() };
     added.check_next(&stored)?;
     append(to, before, &record).await?;
-    added.tally.add_commit(stored, &commit);
+    added.add_commit(stored, &commit);
     Ok(())
 }

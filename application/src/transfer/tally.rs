@@ -4,9 +4,12 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use super::holds;
 use crate::{
+    codec,
     commit::Commit,
     digest::Digest,
+    history::History,
     ports::{Fault, LogError, LogSource, Position, ReadBound, StoredRecord},
 };
 
@@ -31,7 +34,7 @@ enum LastLine {
     },
 }
 
-/// A running tally of consecutive records.
+/// A running tally of consecutive records. It also checks the records of a whole history.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     /// The position before the first record.
@@ -46,6 +49,8 @@ pub struct Tally {
     pub span: Option<(DateTime<Utc>, DateTime<Utc>)>,
     digest: Sha256,
     last: Option<StoredRecord>,
+    /// The checked records, up to the last one.
+    pub(super) history: History,
 }
 
 impl Tally {
@@ -55,8 +60,16 @@ impl Tally {
     }
 
     /// A tally that continues after this record. Its totals count only later records.
-    pub(super) fn resume(last: StoredRecord) -> Self {
-        Self { after: last.position, last: Some(last), ..Self::default() }
+    pub(super) fn resume(last: StoredRecord) -> Result<Self, LogError> {
+        let history = History::after(&codec::decode_stored(&last)?, Digest::of(&last.bytes))?;
+        Ok(Self { after: last.position, last: Some(last), history, ..Self::default() })
+    }
+
+    /// Decodes the next record, and checks that it continues the history.
+    pub(super) fn check_next(&mut self, record: &StoredRecord) -> Result<Commit, LogError> {
+        let commit = codec::decode_stored(record)?;
+        self.history.add(&commit, Digest::of(&record.bytes))?;
+        Ok(commit)
     }
 
     /// The position of the last record.
@@ -107,16 +120,13 @@ impl Tally {
             Err(error) if error.fault == Fault::Damaged => log.read(self.position(), ReadBound::ONE).await?,
             records => records?,
         };
-        if let (Some(last), false) = (self.last(), records.is_empty()) {
-            let before = Position(last.position.0 - 1);
-            // Compare only bytes: the last record may come from an engine that stores no ids.
-            let found = log.read(before, ReadBound::ONE).await?;
-            if found.first().is_none_or(|found| found.bytes != last.bytes) {
-                return Err(Fault::Diverged.error(format!(
-                    "the log was replaced while it was read: the commit at position {} is different; start again",
-                    last.position
-                )));
-            }
+        if let (Some(last), false) = (self.last(), records.is_empty())
+            && holds(log, last).await? != Some(true)
+        {
+            return Err(Fault::Diverged.error(format!(
+                "the log was replaced while it was read: the commit at position {} is different; start again",
+                last.position
+            )));
         }
         Ok(records)
     }

@@ -191,13 +191,7 @@ fn id_of(text: &str) -> KeyId {
 
 /// A name with control and invisible characters escaped, which could control the terminal or hide the rest of the line.
 fn printable(name: &KeyName) -> String {
-    let is_unseen = |c: char| {
-        let is_format = matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
-        c.is_control() || is_format
-    };
-    let shown = |c: char| if is_unseen(c) { c.escape_unicode().to_string() } else { c.to_string() };
-    name.as_str().chars().map(shown).collect()
+    name.as_str().escape_debug().to_string().replace(r"\'", "'").replace(r#"\""#, "\"")
 }
 
 fn time(time: DateTime<Utc>) -> String {

@@ -28,6 +28,11 @@ const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[tokio::main]
 pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
+    if let LogCommand::Copy { from, to, .. } | LogCommand::Salvage { from, to, .. } = &command
+        && from.is_same_as(to)
+    {
+        bail!("--from and --to are the same log: choose a different target");
+    }
     if let LogCommand::Copy { from, to, follow: true, report_every, access } = command {
         // It handles signals itself.
         return follow::run(&from, &to, &access, report_every).await;
@@ -66,22 +71,20 @@ fn after_an_interrupt(command: &LogCommand) -> &'static str {
     }
 }
 
-/// Adds advice to the error of a damaged log.
+/// Adds advice to an error: what to do about a damaged log, or about a record that is too large for its target.
 fn advise(error: anyhow::Error) -> anyhow::Error {
-    match error.downcast_ref() {
+    let log_error = match error.downcast_ref() {
+        Some(CopyError::TooLarge { .. }) => {
+            return anyhow!(
+                "{error}: choose another engine, or raise the limit of its servers (NATS: max_payload)"
+            );
+        }
+        Some(CopyError::Source(error)) => Some(error),
+        Some(_) | None => error.downcast_ref(),
+    };
+    match log_error {
         Some(LogError { fault: Fault::Damaged, .. }) => anyhow!("{error}; {DAMAGE_ADVICE}"),
         Some(_) | None => error,
-    }
-}
-
-/// Adds advice that depends on the engine to the error of a copy.
-fn with_advice(error: CopyError) -> anyhow::Error {
-    match error {
-        CopyError::TooLarge { .. } => {
-            anyhow!("{error}: choose another engine, or raise the limit of its servers (NATS: max_payload)")
-        }
-        CopyError::Source(LogError { fault: Fault::Damaged, .. }) => anyhow!("{error}; {DAMAGE_ADVICE}"),
-        error => anyhow!("{error}"),
     }
 }
 

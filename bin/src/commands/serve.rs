@@ -157,7 +157,10 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     let opening = tokio::spawn(async move { wire::open_store(&options, &progress).await });
     let (store, recorder) = tokio::select! {
         opened = opening => opened.context("the store could not be opened")??,
-        () = signals.received() => return Ok(()),
+        () = signals.received() => {
+            tracing::info!(target: "petstore::service", "stopped");
+            return Ok(());
+        }
     };
     let store = Arc::new(store);
     let record = recorder.clone().run(Arc::downgrade(&store), store.first_applied(), store.health_changes());

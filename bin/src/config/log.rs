@@ -2,12 +2,14 @@
 
 use std::{env, fs, os::unix::fs::PermissionsExt as _, path::PathBuf, time::Duration};
 
-use anyhow::{Context as _, bail};
-use application::Digest;
+use application::{
+    Digest,
+    ports::{Fault, LogError},
+};
 use clap::{Args, Subcommand};
 
 use super::{StoreArgument, duration, whole_number};
-use crate::{commands::log::FindArguments, store_url::StoreUrl, wire::Access};
+use crate::{commands::log::FindArguments, store_url::StoreUrl};
 
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
@@ -97,7 +99,7 @@ pub(crate) struct SourceArgument {
 }
 
 /// Access to the log of a running service. Other logs need none of it.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct AccessArguments {
     /// File with an API key that has the scope "log", for the log of a running service. Alternatively, set
     /// `PETSTORE_LOG_KEY` to the key.
@@ -105,35 +107,35 @@ pub(crate) struct AccessArguments {
     key_file: Option<PathBuf>,
     /// File with the certificates (PEM) to trust for https [default: those of the system]
     #[arg(long, env = "PETSTORE_CA", value_name = "FILE")]
-    ca: Option<PathBuf>,
+    pub(crate) ca: Option<PathBuf>,
 }
 
 impl AccessArguments {
-    pub(crate) fn access(&self) -> anyhow::Result<Access> {
-        let key = match &self.key_file {
-            Some(file) => {
-                let path = file.display();
-                let unreadable = || format!("cannot read the API key in {path}");
-                let metadata = fs::metadata(file).with_context(unreadable)?;
-                if metadata.is_dir() {
-                    bail!("{path} is a directory: name the file with the API key with --key-file");
-                }
-                if metadata.permissions().mode() & 0o007 != 0 {
-                    bail!("other users have access to the API key in {path}: run chmod 600 {path}");
-                }
-                let key = fs::read_to_string(file).with_context(unreadable)?;
-                if key.trim().is_empty() {
-                    bail!("{path} is empty: it must hold one API key");
-                }
-                Some(key)
-            }
-            None => env::var("PETSTORE_LOG_KEY").ok().filter(|key| !key.is_empty()),
+    /// The API key, if there is one.
+    pub(crate) fn key(&self) -> Result<Option<String>, LogError> {
+        let Some(file) = &self.key_file else {
+            return Ok(env::var("PETSTORE_LOG_KEY").ok().filter(|key| !key.is_empty()));
         };
-        Ok(Access { key, ca: self.ca.clone() })
+        let path = file.display();
+        let unreadable =
+            |error| Fault::CannotOpen.error(format!("cannot read the API key in {path}: {error}"));
+        let metadata = fs::metadata(file).map_err(unreadable)?;
+        let problem = if metadata.is_dir() {
+            format!("{path} is a directory: name the file with the API key with --key-file")
+        } else if metadata.permissions().mode() & 0o007 != 0 {
+            format!("other users have access to the API key in {path}: run chmod 600 {path}")
+        } else {
+            let key = fs::read_to_string(file).map_err(unreadable)?;
+            if !key.trim().is_empty() {
+                return Ok(Some(key));
+            }
+            format!("{path} is empty: it must hold one API key")
+        };
+        Err(Fault::CannotOpen.error(problem))
     }
 }
 
-fn interval(text: &str) -> Result<Duration, String> {
+fn interval(text: &str) -> Result<Duration, &'static str> {
     let interval = duration(text)?;
-    if interval < INTERVAL_MIN { Err("the shortest interval is 100ms".into()) } else { Ok(interval) }
+    if interval < INTERVAL_MIN { Err("the shortest interval is 100ms") } else { Ok(interval) }
 }

@@ -135,7 +135,8 @@ fn reads_show_the_durable_log(truth: &Truth, operations: &Operations) -> Verdict
                 });
                 let expected: Vec<_> = matching.by_ref().take(query.limit.get()).cloned().collect();
                 let next = matching.next().and(expected.last()).map(|pet| pet.id);
-                let same = (&expected, next, *version) == (&page.pets, page.next, page.version);
+                let position = page.position.position;
+                let same = (&expected, next, version.position) == (&page.pets, page.next, position);
                 ensure(same, || format!("node {node} at {version:?} responded to {query:?} with {page:?}"))?;
             }
             Shown::Pet(id, pet) => {

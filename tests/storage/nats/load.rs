@@ -12,7 +12,7 @@ use std::{
 use application::{
     PetStore, WriteError,
     ports::{EventLog, Fault, LogError, Position},
-    transfer::walk,
+    transfer,
 };
 use domain::PetId;
 use harness::create;
@@ -116,14 +116,15 @@ impl Load {
         let output: Vec<_> = self.callers.join_all().await.into_iter().flatten().collect();
         let tally = self.acknowledged.borrow().clone();
         let mut logged = HashMap::new();
-        let summary = walk::<LogError>(log, async |_, commit| {
+        let mut summary = transfer::Tally::default();
+        let walked = transfer::walk::<LogError>(log, &mut summary, async |_, commit| {
             for pet in commit.entries.iter().filter_map(|entry| entry.event.added()) {
                 let twice = logged.insert(pet.id, pet.details.name.as_str().to_owned());
                 assert_eq!(twice, None, "the id {:?} is given once", pet.id);
             }
             Ok(())
         });
-        let summary = summary.await.expect("the log is sound from the first commit to the last");
+        walked.await.expect("the log is sound from the first commit to the last");
         let present = output.iter().filter(|(id, name)| logged.get(id) == Some(name)).count();
         println!(
             "{what}: acknowledged {}, present {present}, in {} commits, {} pets in all; longest stall {:.1} s",

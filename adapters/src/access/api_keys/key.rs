@@ -22,12 +22,8 @@ pub(super) const ID_BYTES: usize = 6;
 /// The prefix of every key, by which people and secret scanners recognise it. A double click selects the underscore and
 /// the digits together.
 const PREFIX: &str = "petstore_";
-/// 168 random bits. With the checksum they fill exactly 40 digits, and the whole key fits into one SHA-256 block.
-const RANDOM_BYTES: usize = 21;
-const CHECKSUM_BYTES: usize = 4;
-const PAYLOAD_BYTES: usize = RANDOM_BYTES + CHECKSUM_BYTES;
-/// The number of digits, at five bits each.
-const DIGITS: usize = PAYLOAD_BYTES * 8 / 5;
+/// 200 random bits. They fill exactly 40 digits, and the whole key fits into one SHA-256 block.
+const RANDOM_BYTES: usize = 25;
 /// Crockford's base 32 in lower case: without `i`, `l`, `o` and `u`, no two digits look alike.
 const ALPHABET: &str = "0123456789abcdefghjkmnpqrstvwxyz";
 static BASE_32: LazyLock<Encoding> = LazyLock::new(|| {
@@ -55,10 +51,7 @@ impl ApiKey {
     }
 
     fn from_random(random: [u8; RANDOM_BYTES]) -> Self {
-        let mut payload = [0; PAYLOAD_BYTES];
-        payload[..RANDOM_BYTES].copy_from_slice(&random);
-        payload[RANDOM_BYTES..].copy_from_slice(&checksum(&random));
-        Self(format!("{PREFIX}{}", BASE_32.encode(&payload)))
+        Self(format!("{PREFIX}{}", BASE_32.encode(&random)))
     }
 }
 
@@ -69,14 +62,9 @@ impl fmt::Debug for ApiKey {
 }
 
 impl KeyHash {
-    /// The hash of a presented key, or `None` if its prefix, length, digits or checksum are wrong. Nothing is compared
-    /// with a stored secret, so returning early reveals nothing.
+    /// The hash of a key, or `None` if the text is not a key.
     pub fn of_presented(text: &str) -> Option<Self> {
-        let digits = text.strip_prefix(PREFIX).filter(|digits| digits.len() == DIGITS)?;
-        let mut payload = [0; PAYLOAD_BYTES];
-        BASE_32.decode_mut(digits.as_bytes(), &mut payload).ok()?;
-        let (random, found) = payload.split_at(RANDOM_BYTES);
-        (checksum(random) == found).then(|| Self::of_text(text))
+        text.starts_with(PREFIX).then(|| Self::of_text(text))
     }
 
     /// The id of the key with this hash.
@@ -116,12 +104,6 @@ pub(super) fn is_id(text: &str) -> bool {
     HEXLOWER.decode(text.as_bytes()).is_ok_and(|id| id.len() == ID_BYTES)
 }
 
-/// The CRC-32C of the random bytes, low byte first. CRC-32C processes low bits first, and only in the matching byte order
-/// does it detect every error within 32 consecutive bits, and therefore any single wrong digit.
-fn checksum(random: &[u8]) -> [u8; CHECKSUM_BYTES] {
-    crc32c::crc32c(random).to_le_bytes()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -134,33 +116,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_key_is_recognised_by_its_hash(key in any_key()) {
+        fn every_key_is_recognised_by_its_prefix(key in any_key()) {
             prop_assert_eq!(KeyHash::of_presented(key.reveal()), Some(key.hash()));
+            prop_assert_eq!(KeyHash::of_presented(&key.hash().id().0), None);
         }
 
         #[test]
         fn a_double_click_selects_the_whole_key(key in any_key()) {
             prop_assert!(key.reveal().bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_'));
-        }
-
-        #[test]
-        fn one_changed_character_is_always_detected(key in any_key(), at in 0..PREFIX.len() + DIGITS, to: char) {
-            let mut characters: Vec<char> = key.reveal().chars().collect();
-            prop_assume!(characters[at] != to);
-            characters[at] = to;
-            let changed: String = characters.into_iter().collect();
-            prop_assert_eq!(KeyHash::of_presented(&changed), None);
-        }
-
-        #[test]
-        fn a_truncated_or_extended_key_is_detected(key in any_key(), keep in 0..PREFIX.len() + DIGITS, tail in "[0-9a-z ]{1,3}") {
-            prop_assert_eq!(KeyHash::of_presented(&key.reveal()[..keep]), None);
-            prop_assert_eq!(KeyHash::of_presented(&format!("{}{tail}", key.reveal())), None);
-        }
-
-        #[test]
-        fn no_text_makes_recognition_panic(text in any::<String>()) {
-            prop_assert_eq!(KeyHash::of_presented(&text), None);
         }
 
         #[test]
@@ -170,22 +133,10 @@ mod tests {
     }
 
     #[test]
-    fn every_wrong_digit_at_every_place_is_detected() {
-        let key = ApiKey::from_random(*b"twenty-one bytes long");
-        for at in PREFIX.len()..key.reveal().len() {
-            for digit in ALPHABET.chars() {
-                let mut text = key.reveal().to_owned();
-                text.replace_range(at..=at, &digit.to_string());
-                assert_eq!(KeyHash::of_presented(&text).is_some(), text == key.reveal(), "{digit} at {at}");
-            }
-        }
-    }
-
-    #[test]
     fn the_format_of_keys_never_changes() {
-        let key = ApiKey::from_random(*b"twenty-one bytes long");
-        assert_eq!(key.reveal(), "petstore_ehvpavkmf4ppyvk541h7jx35ecg6rvvecwsgn6sh");
-        assert_eq!(&*key.hash().id().0, "571aa35373f7");
+        let key = ApiKey::from_random(*b"twenty-five bytes, random");
+        assert_eq!(key.reveal(), "petstore_ehvpavkmf4ppctbpcmg64ybmcnsjr83jc5q68vvd");
+        assert_eq!(&*key.hash().id().0, "14dcc5f5438a");
     }
 
     #[test]
@@ -195,8 +146,8 @@ mod tests {
 
     #[test]
     fn debug_output_shows_which_key_it_is_and_not_the_secret() {
-        let key = ApiKey::from_random(*b"twenty-one bytes long");
-        assert_eq!(format!("{key:?}"), "ApiKey(571aa35373f7, secret hidden)");
+        let key = ApiKey::from_random(*b"twenty-five bytes, random");
+        assert_eq!(format!("{key:?}"), "ApiKey(14dcc5f5438a, secret hidden)");
     }
 
     #[test]

@@ -4,7 +4,6 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicI64, Ordering},
     time::Duration,
 };
 
@@ -20,27 +19,6 @@ use crate::private_files;
 
 /// How long recording waits for the lock of the key file. It is retried soon.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The time of the last use, to the second; 0 if there was none. Every request updates it.
-#[derive(Debug, Default)]
-pub(super) struct LastUse(AtomicI64);
-
-impl LastUse {
-    pub(super) fn set(&self, now: DateTime<Utc>) {
-        let now = now.timestamp();
-        // Usually this second is already recorded; without a write, the cache line stays shared.
-        if self.0.load(Ordering::Relaxed) < now {
-            self.0.fetch_max(now, Ordering::Relaxed);
-        }
-    }
-
-    pub(super) fn get(&self) -> Option<DateTime<Utc>> {
-        match self.0.load(Ordering::Relaxed) {
-            0 => None,
-            seconds => DateTime::from_timestamp(seconds, 0),
-        }
-    }
-}
 
 impl KeyFile {
     /// Returns the recorded time of use of each key. A running service is some seconds ahead of the file. Keys that

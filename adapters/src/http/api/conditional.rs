@@ -6,7 +6,7 @@
 
 use std::{convert::Infallible, iter};
 
-use application::{Version, ports::CommitId};
+use application::{LogPosition, ports::CommitId};
 use axum::{
     extract::FromRequestParts,
     http::{
@@ -18,8 +18,8 @@ use axum::{
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 use siphasher::sip128::SipHasher24;
-use uuid::Uuid;
 
+use super::log_position;
 use crate::http::{error::ApiError, header_value};
 
 /// The version of the JSON encoding. A change of the encoding changes the number, or old tags would match new bytes.
@@ -82,15 +82,9 @@ fn tags(mut list: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The strong tag of a page at this version. The commit id distinguishes the log from a restored or emptied one.
-pub(crate) fn version_tag(Version { position, commit }: &Version) -> HeaderValue {
-    let (mut digits, mut hex) = (itoa::Buffer::new(), Uuid::encode_buffer());
-    let position = digits.format(position.0);
-    let (dash, commit) = match commit {
-        Some(CommitId(id)) => ("-", &*id.simple().encode_lower(&mut hex)),
-        None => ("", ""),
-    };
-    header_value(["\"", REPRESENTATION, "-", position, dash, commit, "\""].concat())
+/// The strong tag of a page that shows this commit. Its hash distinguishes the log from a restored or emptied one.
+pub(crate) fn list_tag(shown: LogPosition) -> HeaderValue {
+    header_value(["\"", REPRESENTATION, "-", &log_position::text(shown), "\""].concat())
 }
 
 /// The strong tag of one pet: a hash of its JSON, keyed with the first commit of the log. It is the same on every node
@@ -178,15 +172,13 @@ mod tests {
 
     #[test]
     fn pages_of_different_versions_have_different_tags() {
-        let (one, other) = ("00000000000000000000000000000001", "00000000000000000000000000000002");
-        let tags = [(0, None), (1, Some(one)), (1, Some(other)), (2, Some(one))].map(|(position, commit)| {
-            let commit = commit.map(|id| CommitId(id.parse().unwrap()));
-            version_tag(&Version { position: Position(position), commit })
+        let tags = [(0, 0), (1, 1), (1, 2), (2, 1)].map(|(position, hash)| {
+            list_tag(LogPosition { position: Position(position), hash: Some([0, 0, 0, 0, 0, 0, 0, hash]) })
         });
         for (index, tag) in tags.iter().enumerate() {
             assert!(!tags[..index].contains(tag), "{tag:?}");
         }
-        assert_eq!(tags[1], "\"1-1-00000000000000000000000000000001\"");
+        assert_eq!(tags[1], "\"1-1-0000000000000001\"");
     }
 
     proptest! {

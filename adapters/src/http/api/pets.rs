@@ -13,7 +13,7 @@ use axum::{
 use domain::PetId;
 
 use super::{
-    conditional::{Preconditions, pet_tag, version_tag},
+    conditional::{Preconditions, list_tag, pet_tag},
     idempotency,
     list_query::{ListQuery, next_page},
     log_position::{LOG_POSITION, log_position},
@@ -39,18 +39,18 @@ pub(crate) async fn list(
     ListQuery(query): ListQuery,
     preconditions: Preconditions,
 ) -> Result<Response, ApiError> {
-    let (version, position) = client.store.shown()?;
-    let tag = version_tag(&version);
+    let shown = client.store.shown()?;
+    let tag = list_tag(shown);
     preconditions.require_match(&tag)?;
     if preconditions.is_not_modified(&tag) {
-        return Ok((StatusCode::NOT_MODIFIED, validators(tag, position)).into_response());
+        return Ok((StatusCode::NOT_MODIFIED, validators(tag, shown)).into_response());
     }
     let mut page = pet_json::Page::with_capacity(query.limit);
-    let (end, position) = client.store.list(&query, &mut |pet| page.push(pet))?;
-    // The page may show a later version than the one above.
-    let tag = if end.version == version { tag } else { version_tag(&end.version) };
+    let (next, position) = client.store.list(&query, &mut |pet| page.push(pet))?;
+    // The page may show a later commit than the one above.
+    let tag = if position == shown { tag } else { list_tag(position) };
     preconditions.require_match(&tag)?;
-    let link = end.next.map(|after| [(LINK, next_page(&query, after))]);
+    let link = next.map(|after| [(LINK, next_page(&query, after))]);
     Ok((validators(tag, position), link, json(page.into_json())).into_response())
 }
 
@@ -78,7 +78,7 @@ pub(crate) async fn get(
 ) -> Result<Response, ApiError> {
     let id = path.ok().and_then(|Path(text)| pet_id(&text)).ok_or(ApiError::NO_SUCH_PET)?;
     let mut found = None;
-    let (_, position) = client.store.get(id, &mut |pet| found = Some(pet_json::pet(pet)))?;
+    let position = client.store.get(id, &mut |pet| found = Some(pet_json::pet(pet)))?;
     let Some(pet) = found else {
         return Ok(([(LOG_POSITION, log_position(position))], ApiError::NO_SUCH_PET).into_response());
     };

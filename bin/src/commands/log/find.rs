@@ -6,14 +6,12 @@ use anyhow::bail;
 use application::{
     RequestKey,
     commit::{Commit, Entry},
-    ports::LogError,
-    transfer::{self, Broken},
+    transfer::{self, Tally},
 };
 use chrono::{DateTime, NaiveDate, NaiveTime, SecondsFormat, TimeDelta, Utc};
 use clap::Args;
 use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetStatus};
 use serde_json::Value;
-use thiserror::Error;
 
 use crate::{config::SourceArgument, output, wire};
 
@@ -42,7 +40,7 @@ struct Filter {
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<DateTime<Utc>>,
     /// The Idempotency-Key of a request.
-    #[arg(long, value_name = "KEY", value_parser = idempotency_key)]
+    #[arg(long, value_name = "KEY", value_parser = |key: &str| RequestKey::new(key))]
     idempotency_key: Option<RequestKey>,
 }
 
@@ -58,20 +56,12 @@ impl Filter {
     }
 }
 
-#[derive(Debug, Error)]
-enum FindError {
-    #[error(transparent)]
-    Log(#[from] LogError),
-    #[error(transparent)]
-    Output(#[from] io::Error),
-}
-
 /// Reads and checks the whole history, and prints the matching events.
 pub(super) async fn run(FindArguments { filter, json, source }: &FindArguments) -> anyhow::Result<()> {
-    let log = wire::open_source(&source.store, &source.access.access()?).await?;
+    let log = wire::open_source(&source.store, &source.access).await?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut found = 0_u64;
-    let walked = transfer::walk::<FindError>(&*log, async |record, commit| {
+    let walked = transfer::walk::<anyhow::Error>(&*log, &mut Tally::default(), async |record, commit| {
         for (index, entry) in commit.entries.iter().enumerate() {
             if filter.matches(commit, entry) {
                 let line = if *json { as_json(&record.bytes, index)? } else { as_text(commit, entry) };
@@ -80,15 +70,15 @@ pub(super) async fn run(FindArguments { filter, json, source }: &FindArguments) 
             }
         }
         Ok(())
-    });
-    let walked = walked.await.map_err(|Broken { error, .. }| error);
+    })
+    .await;
     // Print the events that were found before an error.
-    let flushed = out.flush().map_err(FindError::from);
-    match walked.and(flushed) {
+    let flushed = out.flush();
+    match walked.and_then(|()| Ok(flushed?)).map_err(anyhow::Error::downcast::<io::Error>) {
         // The reader, for example `head`, has closed the pipe.
-        Err(FindError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Err(FindError::Output(error)) => bail!("cannot write to {}: {error}", output::destination()),
-        Err(FindError::Log(error)) => Err(error.into()),
+        Err(Ok(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(Ok(error)) => bail!("cannot write to {}: {error}", output::destination()),
+        Err(Err(error)) => Err(error),
         Ok(()) if found == 0 => bail!("no event in {} matches", source.store),
         Ok(()) => Ok(()),
     }
@@ -137,8 +127,4 @@ fn since(text: &str) -> Result<DateTime<Utc>, &'static str> {
     time().or_else(date).or_else(ago).ok_or(
         "expected a time such as 2026-11-15T08:00:00Z, a date such as 2026-11-15, or an age such as 12h",
     )
-}
-
-fn idempotency_key(text: &str) -> Result<RequestKey, String> {
-    RequestKey::new(text).map_err(|error| error.to_string())
 }

@@ -10,7 +10,7 @@ use anyhow::{anyhow, bail};
 use application::{
     LogAccess,
     ports::{Fault, LogError, LogSource, Position},
-    transfer::{self, CopyStep, Until},
+    transfer::{self, CopyStep, Tally, Until},
 };
 use chrono::{DateTime, SecondsFormat, Utc};
 use tokio::{sync::watch, time};
@@ -46,9 +46,6 @@ pub(super) async fn run(
     access: &AccessArguments,
     report_every: Duration,
 ) -> anyhow::Result<()> {
-    if from.is_same_as(to) {
-        bail!("--from and --to are the same log: choose a different target");
-    }
     if from.access() == LogAccess::Exclusive {
         bail!(
             "{from} cannot grow while this command has it open: use the --ops-listen address of the service that writes \
@@ -56,9 +53,8 @@ pub(super) async fn run(
         );
     }
     let mut signals = StopSignals::new()?;
-    let access = access.access()?;
     let opened = async {
-        let source = retrying(async || wire::open_source(from, &access).await).await?;
+        let source = retrying(async || wire::open_source(from, access).await).await?;
         Ok::<_, LogError>((source, retrying(async || wire::open_log(to).await).await?))
     };
     let (source, target) = tokio::select! {
@@ -66,8 +62,8 @@ pub(super) async fn run(
         () = signals.received() => return Ok(()),
     };
     let reached = watch::Sender::new(Reached::default());
-    let (mut waiting, lag) = (false, Cell::new(None));
-    let copying = transfer::copy(&*source, &*target, Until::Stopped, |step| match step {
+    let (mut waiting, mut tally, lag) = (false, Tally::default(), Cell::new(None));
+    let copying = transfer::copy(&*source, &*target, Until::Stopped, &mut tally, |step| match step {
         CopyStep::Resumed(position) => {
             let what = if waiting { "resumed" } else { "following" };
             report::field(what, format!("{from} after position {position}, to {to}"));
@@ -87,8 +83,8 @@ pub(super) async fn run(
     });
     tokio::select! {
         ended = copying => {
-            let broken = ended.expect_err("a copy that follows its source ends only with an error");
-            return Err(anyhow!("{broken}; the copy ends at position {}", broken.intact.position()));
+            let error = ended.expect_err("a copy that follows its source ends only with an error");
+            return Err(anyhow!("{error}; the copy ends at position {}", tally.position()));
         }
         never = report_lag(&*source, reached.subscribe(), &lag, report_every) => match never {},
         () = signals.received() => {}

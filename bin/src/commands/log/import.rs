@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, anyhow};
 use application::{
     ports::Position,
-    transfer::{self, CopyError, ExportError},
+    transfer::{self, CopyError, ExportError, Tally},
 };
 
 use super::{progress::ProgressDisplay, report};
@@ -27,7 +27,7 @@ pub(super) async fn run(file: &Path, url: &StoreUrl) -> anyhow::Result<()> {
         // Check the whole file first: a partial import would look complete.
         let complete = transfer::check_export(BufReader::new(&opened))
             .await
-            .map_err(|broken| anyhow!("cannot import {name}: {broken}"))?;
+            .map_err(|error| anyhow!("cannot import {name}: {error}"))?;
         (progress, largest) = (ProgressDisplay::up_to(complete.position()), complete.largest);
         opened.rewind()?;
     }
@@ -43,25 +43,26 @@ async fn import(
     progress: ProgressDisplay,
 ) -> anyhow::Result<()> {
     let log = wire::open_log(url).await?;
-    CopyError::check_size(largest, &*log).map_err(super::with_advice)?;
+    CopyError::check_size(largest, &*log)?;
     let before = log.head().await?;
-    let imported = transfer::import(lines, &*log, |position| progress.reached(position)).await;
+    let mut tally = Tally::default();
+    let imported = transfer::import(lines, &*log, &mut tally, |position| progress.reached(position)).await;
     drop(progress);
-    let imported = imported.map_err(|broken| {
-        let outcome = match broken.intact.position() {
+    imported.map_err(|error| {
+        let outcome = match tally.position() {
             Position::START => "nothing was imported".to_owned(),
             position => format!(
                 "{url} now holds the history up to position {position}, and importing a complete export resumes from there"
             ),
         };
-        match &broken.error {
-            ExportError::Target(_) => anyhow!("{broken}"),
+        match &error {
+            ExportError::Target(_) => anyhow!("{error}"),
             ExportError::File(error) => anyhow!("cannot read {name}: {error}; {outcome}"),
             ExportError::Log(_) | ExportError::NotAnExport { .. } => {
-                anyhow!("cannot import {name}: {broken}; {outcome}")
+                anyhow!("cannot import {name}: {error}; {outcome}")
             }
         }
     })?;
-    report::stored("imported", format!("{name} into {url}"), url, before, &imported);
+    report::stored("imported", format!("{name} into {url}"), url, before, &tally);
     Ok(())
 }

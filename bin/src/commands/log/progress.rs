@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use application::{
     commit::Commit,
-    ports::{LogError, LogSource, Position},
-    transfer::{self, Broken, Tally},
+    ports::{EventLog, LogError, LogSource, Position},
+    transfer::{self, CopyError, CopyStep, Tally, Until},
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -25,16 +25,29 @@ pub(super) fn so_far() -> String {
 /// Reads and checks every record, shows the progress, and passes each commit to `visit`.
 pub(super) async fn check_all(
     log: &dyn LogSource,
+    tally: &mut Tally,
     mut visit: impl FnMut(&Commit),
-) -> Result<Tally, Broken<LogError>> {
-    let progress = match ProgressDisplay::through(log).await {
-        Ok(progress) => progress,
-        Err(error) => return Err(Broken { intact: Box::default(), error }),
-    };
-    transfer::walk(log, async |_, commit| {
+) -> Result<(), LogError> {
+    let progress = ProgressDisplay::through(log).await?;
+    transfer::walk(log, tally, async |_, commit| {
         progress.reached(commit.position);
         visit(commit);
         Ok(())
+    })
+    .await
+}
+
+/// Copies a log up to its head, and shows the progress.
+pub(super) async fn copy_all(
+    from: &dyn LogSource,
+    to: &dyn EventLog,
+    tally: &mut Tally,
+) -> Result<(), CopyError> {
+    let progress = ProgressDisplay::through(from).await?;
+    transfer::copy(from, to, Until::Head, tally, |step| {
+        if let CopyStep::Stored(commit) = step {
+            progress.reached(commit.position);
+        }
     })
     .await
 }

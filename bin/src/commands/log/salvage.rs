@@ -5,7 +5,7 @@ use adapters::event_log::SalvagedLog;
 use anyhow::bail;
 use application::{
     ports::{LogError, Position},
-    transfer::{self, Broken, CopyError, CopyStep, Tally, Until},
+    transfer::{self, CopyError, Tally},
 };
 
 use super::{
@@ -15,9 +15,6 @@ use super::{
 use crate::{store_url::StoreUrl, wire};
 
 pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, accept_gaps: bool) -> anyhow::Result<()> {
-    if from.is_same_as(to) {
-        bail!("--from and --to are the same log: choose a new one as the target");
-    }
     let remains = wire::salvage(from).await?;
     if accept_gaps {
         let found =
@@ -27,19 +24,12 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, accept_gaps: bool) -> an
         }
     }
     let target = wire::open_log(to).await?;
-    let progress = ProgressDisplay::through(&*remains.log).await?;
-    let copied = transfer::copy(&*remains.log, &*target, Until::Head, |step| {
-        if let CopyStep::Stored(commit) = step {
-            progress.reached(commit.position);
-        }
-    })
-    .await;
-    drop(progress);
-    let (intact, reason) = match copied {
-        Ok(intact) => (intact, None),
+    let mut intact = Tally::default();
+    let reason = match progress::copy_all(&*remains.log, &*target, &mut intact).await {
+        Ok(()) => None,
         // Reaching the damage is the expected end.
-        Err(Broken { intact, error: CopyError::Source(reason) }) => (*intact, Some(reason)),
-        Err(Broken { error, .. }) => return Err(super::with_advice(error)),
+        Err(CopyError::Source(reason)) => Some(reason),
+        Err(error) => return Err(error.into()),
     };
     if intact.position() > Position::START {
         report::field("salvaged", format!("{from} into {to}"));
@@ -61,7 +51,7 @@ async fn salvage_around_gaps(remains: &SalvagedLog, from: &StoreUrl, to: &StoreU
     let reached = |position| progress.reached(position);
     let salvaged = transfer::salvage_around_gaps(&*remains.log, remains.last_known, &*target, reached).await;
     drop(progress);
-    let (gaps, tally) = salvaged.map_err(super::with_advice)?;
+    let (gaps, tally) = salvaged?;
     report::field("salvaged", format!("{from} into {to}, with new positions and a new head hash"));
     report::tally(&tally);
     report::field("unreadable", report::ranges(&gaps));
@@ -73,10 +63,9 @@ async fn salvage_around_gaps(remains: &SalvagedLog, from: &StoreUrl, to: &StoreU
 
 /// Reports what a salvage would copy. `first_bad` is the first bad position that the engine has found, if any.
 pub(super) async fn survey(remains: &SalvagedLog, first_bad: Option<Position>) {
-    let intact = match progress::check_all(&*remains.log, |_| ()).await {
-        Ok(intact) => intact,
-        Err(Broken { intact, .. }) => *intact,
-    };
+    let mut intact = Tally::default();
+    // The error is known already.
+    let _ = progress::check_all(&*remains.log, &mut intact, |_| ()).await;
     let beyond = intact.position().next();
     if let Some(first_bad) = first_bad.or((beyond <= remains.last_known).then_some(beyond)) {
         report::field("first bad", first_bad);
@@ -131,7 +120,7 @@ fn between(ranges: &[(Position, Position)], first: Position, last: Position) -> 
     let mut next = first;
     for (start, end) in ranges.iter().copied().chain([(last.next(), last.next())]) {
         if next < start {
-            found.push((next, Position(start.0 - 1)));
+            found.push((next, start.before()));
         }
         next = next.max(end.next());
     }

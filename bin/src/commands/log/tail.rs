@@ -21,7 +21,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Runs until it is interrupted. An embedded log cannot grow while this command has it open, so the command ends after
 /// the last commit.
 pub(super) async fn run(source: &SourceArgument, after: Option<u64>) -> anyhow::Result<()> {
-    let log = wire::open_source(&source.store, &source.access.access()?).await?;
+    let log = wire::open_source(&source.store, &source.access).await?;
     let head = log.head().await?;
     if let Some(after) = after.filter(|after| *after > head.0) {
         bail!("--after {after} is beyond the end of the log, which is at position {head}");

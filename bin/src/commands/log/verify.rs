@@ -4,7 +4,7 @@ use anyhow::bail;
 use application::{
     Digest,
     ports::{Fault, LogError, LogSource, Position},
-    transfer::{Broken, Tally},
+    transfer::Tally,
 };
 
 use super::{progress, report, salvage};
@@ -12,9 +12,10 @@ use crate::{config::SourceArgument, wire};
 
 pub(super) async fn run(source: &SourceArgument, head: Option<Digest>) -> anyhow::Result<()> {
     let url = &source.store;
-    let (error, first_bad) = match wire::open_source(url, &source.access.access()?).await {
-        Ok(log) => match check(&*log, head).await {
-            Ok((tally, known)) => {
+    let mut tally = Tally::default();
+    let (error, first_bad) = match wire::open_source(url, &source.access).await {
+        Ok(log) => match check(&*log, &mut tally, head).await {
+            Ok(known) => {
                 report::field(
                     "verified",
                     format_args!("{url}: checksums, positions, hash chain and pet ids"),
@@ -22,7 +23,7 @@ pub(super) async fn run(source: &SourceArgument, head: Option<Digest>) -> anyhow
                 report::tally(&tally);
                 return report_head(head, known);
             }
-            Err(Broken { error, intact }) => (error, Some(intact.position().next())),
+            Err(error) => (error, Some(tally.position().next())),
         },
         Err(error) => (error, None),
     };
@@ -39,19 +40,20 @@ pub(super) async fn run(source: &SourceArgument, head: Option<Digest>) -> anyhow
 /// Reads and checks the whole log, and returns the last position with this head hash, if there is one.
 async fn check(
     log: &dyn LogSource,
+    tally: &mut Tally,
     head: Option<Digest>,
-) -> Result<(Tally, Option<Position>), Broken<LogError>> {
+) -> Result<Option<Position>, LogError> {
     let mut known = None;
-    let tally = progress::check_all(log, |commit| {
+    progress::check_all(log, tally, |commit| {
         if head == Some(commit.previous) {
-            known = Some(Position(commit.position.0 - 1));
+            known = Some(commit.position.before());
         }
     })
     .await?;
     if head.is_some() && head == tally.head_hash() {
         known = Some(tally.position());
     }
-    Ok((tally, known))
+    Ok(known)
 }
 
 /// Reports whether the history has the given head hash. `known` is the position where it has it, if any.
