@@ -115,15 +115,13 @@ fn send(
         reader,
         _permit: permit,
     };
-    let chunks = stream::unfold(sending, async |mut sending: Sending| {
+    let chunks = stream::try_unfold(sending, async |mut sending: Sending| {
         let chunk = sending.next().await.inspect_err(|error| {
             tracing::warn!(target: "petstore::http", %error, "cannot read the log for a client");
-        });
-        if chunk.is_err() {
             sending.goal = Goal::Aborted("read_error");
-        }
+        })?;
         sending.last_sent = Instant::now();
-        Some((chunk.transpose()?, sending))
+        Ok::<_, LogError>(chunk.map(|chunk| (chunk, sending)))
     });
     Ok(Body::from_stream(chunks))
 }
