@@ -4,7 +4,6 @@
 mod admission;
 mod connection;
 mod instrumented;
-mod request_body;
 mod timeouts;
 mod tls;
 
@@ -36,7 +35,7 @@ pub use tls::{Tls, TlsError};
 
 pub(super) use admission::Admission;
 pub(super) use connection::Peer;
-pub(super) use request_body::{DRAIN_MAX, OutOfMemory};
+pub(super) use instrumented::DRAIN_MAX;
 pub(super) use timeouts::{Extent, HELD_MAX, HeldBytes, InFlightRequest};
 
 /// How long a rejected client may take to read its response.
@@ -114,7 +113,7 @@ pub(super) async fn run(
             Some(_) = connections.join_next() => continue,
             accepted = accept(&tcp) => accepted,
         };
-        let is_trusted = is_trusted(&service.trusted_proxies, peer);
+        let is_trusted = is_trusted(&service.site.trusted_proxies, peer);
         let client = (!is_trusted).then(|| network(peer));
         match admission.admit(client, Activity::new(service.held.clone())).await {
             Ok(slot) => {
@@ -196,4 +195,4 @@ async fn reject(mut stream: TcpStream, reason: &'static str) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
