@@ -75,7 +75,7 @@ impl FromRequestParts<Arc<Service>> for Authenticated {
     async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, ApiError> {
         let context = RequestContext::of(parts);
         let authenticated = authenticate(service, &parts.headers, context.client);
-        let authenticated = authenticated.inspect_err(|error| record_failure(service, error))?;
+        let authenticated = authenticated.inspect_err(|error| service.metrics.record_auth_failure(error))?;
         context.in_flight.mark_authenticated();
         let Self { principal, balance, .. } = context.authenticated.get_or_init(|| authenticated.clone());
         principal.usage.requests.fetch_add(1, Relaxed);
@@ -104,13 +104,7 @@ fn authenticate(service: &Service, headers: &HeaderMap, address: IpAddr) -> Resu
 pub(crate) fn has_valid_key(service: &Service, headers: &HeaderMap) -> bool {
     let Ok(key) = bearer_token(headers) else { return false };
     let checked = service.keys.authenticate(key).map_err(ApiError::RejectedKey);
-    checked.inspect_err(|error| record_failure(service, error)).is_ok()
-}
-
-fn record_failure(service: &Service, error: &ApiError) {
-    if let Some(reason) = error.auth_failure() {
-        service.metrics.record_auth_failure(reason);
-    }
+    checked.inspect_err(|error| service.metrics.record_auth_failure(error)).is_ok()
 }
 
 /// Rejects a client whose key lacks a scope.
