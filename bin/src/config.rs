@@ -279,7 +279,13 @@ impl ServeArguments {
     }
 
     pub(crate) fn site(&self) -> Site {
-        Site { origins: self.cors_origin.clone().into(), ..self.addresses.site() }
+        Site {
+            origins: self.cors_origin.clone().into(),
+            trusted_proxies: self.trusted_proxy.clone(),
+            failed_auth_limit: self.failed_auth_limit,
+            access_log: self.access_log,
+            ..self.addresses.site()
+        }
     }
 
     /// Checks the addresses of the listeners before anything is opened.

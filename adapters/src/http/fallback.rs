@@ -10,6 +10,7 @@ use axum::{
 use crate::access::Scopes;
 
 use super::{
+    api::prefer::nearest,
     error::ApiError,
     middleware::client::Client,
     operations::{self, OPERATIONS, Operation, scope_of},
@@ -39,14 +40,9 @@ fn not_found(uri: &Uri) -> ApiError {
     let is_public = |path: &str| !["/metrics", "/log"].contains(&path) && !path.starts_with("/admin/");
     let public = || OPERATIONS.iter().filter(|row| is_public(row.path));
     let exists = |path: &&String| public().any(|row| matches_template(path, row.path));
-    let nearest = || {
-        let similarity = |known: &str| strsim::jaro_winkler(path, known);
-        let paths = OPERATIONS.iter().filter(|row| row.is_in_api()).map(|row| row.path);
-        let nearest = paths.max_by(|one, other| similarity(one).total_cmp(&similarity(other)));
-        nearest.filter(|nearest| similarity(nearest) > MISSPELT)
-    };
     let meant = candidates.iter().filter(|path| path.len() <= HINT_MAX).find(exists).map(String::as_str);
-    let hint = meant.or_else(nearest).map(|meant| format!("did you mean {meant}? "));
+    let api = OPERATIONS.iter().filter(|row| row.is_in_api()).map(|row| row.path);
+    let hint = meant.or_else(|| nearest(path, api, MISSPELT)).map(|meant| format!("did you mean {meant}? "));
     ApiError::NotFound(format!("no such endpoint; {}see /docs", hint.unwrap_or_default()).into())
 }
 

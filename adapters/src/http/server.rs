@@ -4,7 +4,6 @@
 mod admission;
 mod connection;
 mod instrumented;
-mod request_body;
 mod timeouts;
 mod tls;
 
@@ -36,7 +35,7 @@ pub use tls::{Tls, TlsError};
 
 pub(super) use admission::Admission;
 pub(super) use connection::Peer;
-pub(super) use request_body::{DRAIN_MAX, OutOfMemory};
+pub(super) use instrumented::DRAIN_MAX;
 pub(super) use timeouts::{Extent, HELD_MAX, HeldBytes, InFlightRequest};
 
 /// How long a rejected client may take to read its response.
@@ -114,7 +113,7 @@ pub(super) async fn run(
             Some(_) = connections.join_next() => continue,
             accepted = accept(&tcp) => accepted,
         };
-        let is_trusted = is_trusted(&service.trusted_proxies, peer);
+        let is_trusted = is_trusted(&service.site.trusted_proxies, peer);
         let client = (!is_trusted).then(|| network(peer));
         match admission.admit(client, Activity::new(service.held.clone())).await {
             Ok(slot) => {
@@ -156,10 +155,8 @@ async fn accept(listener: &TcpListener) -> (TcpStream, IpAddr) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                // Responses are written whole, so delaying a segment gains nothing.
-                if let Err(error) = stream.set_nodelay(true) {
-                    tracing::debug!(target: "petstore::http", %error, "cannot set TCP_NODELAY");
-                }
+                // Responses are written whole, so delaying a segment gains nothing. A failure does no harm.
+                let _ = stream.set_nodelay(true);
                 return (stream, peer.ip().to_canonical());
             }
             Err(error) if is_connection_error(&error) => {}
@@ -196,4 +193,4 @@ async fn reject(mut stream: TcpStream, reason: &'static str) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

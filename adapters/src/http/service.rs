@@ -13,27 +13,24 @@ use tokio::sync::{Semaphore, watch};
 use super::{
     admin::{log::LOG_READERS_MAX, metrics::Metrics},
     error::ApiError,
-    middleware::{
-        client_address::TrustedProxy, failed_auth::FailedAuth, request_id::RequestIds,
-        request_log::RequestLog,
-    },
+    middleware::{failed_auth::FailedAuth, request_id::RequestIds, request_log::RequestLog},
     server::{Admission, HeldBytes, Tls},
     site::Site,
 };
-use crate::access::{Authenticator, RateLimit};
+use crate::access::Authenticator;
 
 /// The state of the HTTP adapter. It serves probes before the store is open, too.
 pub struct Service {
     pub(super) keys: Arc<dyn Authenticator>,
     pub(super) request_log: RequestLog,
-    pub(super) trusted_proxies: Vec<TrustedProxy>,
     pub(super) failed_auth: Option<FailedAuth>,
     pub(super) ids: RequestIds,
     pub(super) metrics: Metrics,
     pub(super) site: Site,
     pub(super) held: Arc<HeldBytes>,
     pub(super) dropped_log_lines: Arc<AtomicU64>,
-    pub(super) tls: Option<Arc<Tls>>,
+    /// The certificate whose expiry the metrics show.
+    pub tls: Option<Arc<Tls>>,
     pub(super) listeners: Mutex<Vec<Arc<Admission>>>,
     /// A permit for each response of `/log`.
     pub(super) log_readers: Arc<Semaphore>,
@@ -50,9 +47,8 @@ impl Service {
     pub fn new(keys: Arc<dyn Authenticator>, site: Site, dropped_log_lines: Arc<AtomicU64>) -> Self {
         Self {
             keys,
-            request_log: RequestLog::default(),
-            trusted_proxies: Vec::new(),
-            failed_auth: None,
+            request_log: RequestLog::new(&site),
+            failed_auth: site.failed_auth_limit.map(FailedAuth::new),
             ids: RequestIds::new(),
             metrics: Metrics::default(),
             site,
@@ -66,31 +62,6 @@ impl Service {
             draining: AtomicBool::new(false),
             ending: watch::Sender::default(),
         }
-    }
-
-    /// Shows in the metrics when this certificate expires.
-    #[must_use]
-    pub fn with_tls(self, tls: Option<Arc<Tls>>) -> Self {
-        Self { tls, ..self }
-    }
-
-    /// Logs every request, not only rejected and failed ones.
-    #[must_use]
-    pub fn with_access_log(mut self) -> Self {
-        self.request_log.logs_all = true;
-        self
-    }
-
-    /// Limits the rate of invalid keys per client address; above it, they get 429 instead of 401.
-    #[must_use]
-    pub fn with_failed_auth_limit(self, limit: Option<RateLimit>) -> Self {
-        Self { failed_auth: limit.map(FailedAuth::new), ..self }
-    }
-
-    /// Trusts the forwarding headers of these proxies.
-    #[must_use]
-    pub fn with_trusted_proxies(self, trusted_proxies: Vec<TrustedProxy>) -> Self {
-        Self { trusted_proxies, ..self }
     }
 
     /// Starts to serve the store. A second store is ignored.

@@ -1,13 +1,14 @@
-//! The public side of the service: its URLs, the operator's contact, and the web pages that may call it.
+//! The operator's settings for the clients of the service, and the URLs in them.
 
 use std::str::FromStr;
 
 use axum::http::{Uri, uri::Scheme};
 use thiserror::Error;
 
-use super::middleware::cors::Origins;
+use super::middleware::{client_address::TrustedProxy, cors::Origins};
+use crate::access::RateLimit;
 
-/// The settings of the public side.
+/// The settings for clients.
 #[derive(Debug, Clone, Default)]
 pub struct Site {
     /// The URL of the production service, for the OpenAPI document.
@@ -18,6 +19,12 @@ pub struct Site {
     pub contact: Option<ContactUrl>,
     /// The web pages that may call this service from a browser.
     pub origins: Origins,
+    /// The proxies whose forwarding headers are trusted.
+    pub trusted_proxies: Vec<TrustedProxy>,
+    /// Maximum rate of invalid keys per client address; above it, they get 429 instead of 401.
+    pub failed_auth_limit: Option<RateLimit>,
+    /// Whether every request is logged, not only rejected and failed ones.
+    pub access_log: bool,
 }
 
 /// The public URL of a service, ending in the version of the API.
@@ -45,14 +52,10 @@ impl FromStr for ContactUrl {
     type Err = InvalidSetting;
 
     fn from_str(text: &str) -> Result<Self, InvalidSetting> {
-        let of_the_web = ["http://", "https://"].iter().any(|scheme| text.starts_with(scheme));
-        let page = of_the_web
-            && text.parse::<Uri>().is_ok_and(|uri| uri.host().is_some_and(|host| !host.is_empty()));
-        let mail = text.strip_prefix("mailto:").is_some_and(|to| {
-            to.split_once('@').is_some_and(|(name, host)| !name.is_empty() && !host.is_empty())
-        });
-        let plain = text.chars().all(|c| c.is_ascii_graphic());
-        let url = Some(text.to_owned()).filter(|_| (page || mail) && plain);
+        let mail = text.strip_prefix("mailto:").and_then(|mail| mail.split_once('@'));
+        let is_mail = mail.is_some_and(|(name, host)| !name.is_empty() && !host.is_empty());
+        let is_plain = text.chars().all(|c| c.is_ascii_graphic());
+        let url = Some(text.to_owned()).filter(|_| (is_mail || web_url(text).is_some()) && is_plain);
         url.map(Self).ok_or(InvalidSetting("the http(s):// or mailto: URL where you can be reached"))
     }
 }
@@ -62,11 +65,7 @@ impl FromStr for ServerUrl {
 
     fn from_str(text: &str) -> Result<Self, InvalidSetting> {
         let text = text.trim_end_matches('/');
-        let is_api = text.parse::<Uri>().is_ok_and(|uri| {
-            let web = uri.scheme().is_some_and(|scheme| [Scheme::HTTP, Scheme::HTTPS].contains(scheme));
-            let host = uri.host().is_some_and(|host| !host.is_empty());
-            web && host && uri.path().ends_with("/v1")
-        });
+        let is_api = web_url(text).is_some_and(|url| url.path().ends_with("/v1"));
         // A quote, a comma or a semicolon would mean something in the headers that name the address.
         let plain = |c: char| c.is_ascii_alphanumeric() || "-._~:/[]".contains(c);
         let url = Some(text.to_owned()).filter(|_| is_api && text.chars().all(plain));
@@ -74,6 +73,13 @@ impl FromStr for ServerUrl {
             "an http:// or https:// URL that ends in /v1, for example https://api.example.com/v1",
         ))
     }
+}
+
+/// An absolute URL with a host.
+fn web_url(text: &str) -> Option<Uri> {
+    let url: Uri = text.parse().ok()?;
+    let is_web = [Scheme::HTTP, Scheme::HTTPS].contains(url.scheme()?);
+    Some(url).filter(|url| is_web && url.host().is_some_and(|host| !host.is_empty()))
 }
 
 #[cfg(test)]

@@ -119,12 +119,9 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     let scheme = if tls.is_some() { "https" } else { "http" };
     reload_on_hangup(keys.clone(), tls.clone())?;
 
-    let service = Service::new(keys.clone(), arguments.site(), output.stderr.dropped.clone());
-    let service = service
-        .with_tls(tls.clone())
-        .with_failed_auth_limit(arguments.failed_auth_limit)
-        .with_trusted_proxies(arguments.trusted_proxy.clone());
-    let service = Arc::new(if arguments.access_log { service.with_access_log() } else { service });
+    let mut service = Service::new(keys.clone(), arguments.site(), output.stderr.dropped.clone());
+    service.tls.clone_from(&tls);
+    let service = Arc::new(service);
     let shares = share_descriptors(&arguments);
     let settings = Settings {
         connections_max: shares.clients,

@@ -61,9 +61,21 @@ pub(crate) async fn show(
 ) -> Result<Response, ApiError> {
     require(reader.principal.scopes, Scope::Log)?;
     let query = parse_query(uri.query().unwrap_or_default())?;
-    let head = head_beyond(&service, query.0).await?;
+    let store = service.store()?;
+    if let Some(error) = store.health().reads_stopped() {
+        return Err(error.fault.into());
+    }
+    let log = store.log();
+    let head = log.head().await.map_err(|error| {
+        tracing::warn!(target: "petstore::http", %error, "cannot read the log for a client");
+        ApiError::from(error.fault)
+    })?;
+    if query.0 > head {
+        let rule = format!("after must not be beyond the end of the log, which is at position {head}");
+        return Err(ApiError::invalid(rule));
+    }
     let body = if method == Method::GET {
-        send(&service, reader, query, head)?
+        send(&service, reader, log, query, head)?
     } else {
         // Its length is unknown, or axum would add a `Content-Length` of 0.
         Body::from_stream(stream::empty::<Result<Bytes, Infallible>>())
@@ -76,26 +88,10 @@ pub(crate) async fn show(
     Ok(response)
 }
 
-/// The last position of the log. It is an error if `after` is beyond it.
-async fn head_beyond(service: &Service, after: Position) -> Result<Position, ApiError> {
-    let store = service.store()?;
-    if let Some(error) = store.health().reads_stopped() {
-        return Err(error.fault.into());
-    }
-    let head = store.log().head().await.map_err(|error| {
-        tracing::warn!(target: "petstore::http", %error, "cannot read the log for a client");
-        ApiError::from(error.fault)
-    })?;
-    if after > head {
-        let rule = format!("after must not be beyond the end of the log, which is at position {head}");
-        return Err(ApiError::invalid(rule));
-    }
-    Ok(head)
-}
-
 fn send(
     service: &Arc<Service>,
     reader: Authenticated,
+    log: Arc<dyn LogSource>,
     (after, follow): (Position, bool),
     head: Position,
 ) -> Result<Body, ApiError> {
@@ -104,7 +100,7 @@ fn send(
     let Authenticated { principal, address: client, .. } = &reader;
     tracing::info!(target: "petstore::http", key = %principal.id, key_name = principal.name, %client, %after, %head, follow, "log stream started");
     let sending = Sending {
-        log: service.store()?.log(),
+        log,
         sent: Tally::after(after),
         goal: if follow { Goal::Follow } else { Goal::Head(head) },
         ready: VecDeque::new(),
@@ -115,15 +111,13 @@ fn send(
         reader,
         _permit: permit,
     };
-    let chunks = stream::unfold(sending, async |mut sending: Sending| {
+    let chunks = stream::try_unfold(sending, async |mut sending: Sending| {
         let chunk = sending.next().await.inspect_err(|error| {
             tracing::warn!(target: "petstore::http", %error, "cannot read the log for a client");
-        });
-        if chunk.is_err() {
             sending.goal = Goal::Aborted("read_error");
-        }
+        })?;
         sending.last_sent = Instant::now();
-        Some((chunk.transpose()?, sending))
+        Ok::<_, LogError>(chunk.map(|chunk| (chunk, sending)))
     });
     Ok(Body::from_stream(chunks))
 }

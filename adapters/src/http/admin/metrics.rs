@@ -35,6 +35,7 @@ use prometheus_client::{
         family::Family,
         gauge::ConstGauge,
         histogram::Histogram,
+        info::Info,
     },
     registry::Registry,
 };
@@ -110,8 +111,10 @@ impl Metrics {
         }
     }
 
-    pub(in crate::http) fn record_auth_failure(&self, reason: &'static str) {
-        self.auth_failures.get_or_create(&[("reason", reason)]).inc();
+    pub(in crate::http) fn record_auth_failure(&self, error: &ApiError) {
+        if let Some(reason) = error.auth_failure() {
+            self.auth_failures.get_or_create(&[("reason", reason)]).inc();
+        }
     }
 }
 
@@ -159,7 +162,8 @@ impl Collector for ServiceCollector {
 
 fn requests(encoder: &mut Encoder<'_>, metrics: &Metrics) -> fmt::Result {
     let Metrics { operations, auth_failures, deprecated_calls } = metrics;
-    encoder.info("petstore_build", "The running version.", &[("version", env!("CARGO_PKG_VERSION"))])?;
+    let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+    encoder.metric("petstore_build", "The running version.", &version)?;
     let requests = operations.iter().flat_map(|(operation, metrics)| {
         let by_status = metrics.by_status.lock().clone();
         let labels = |status: u16| [("operation", (*operation).to_owned()), ("status", status.to_string())];
@@ -257,8 +261,8 @@ fn state(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
     let Durability { engine, level, promise, settings: _ } = store.log().durability();
     let level = json!(level);
     let level = level.as_str().unwrap_or_default();
-    let labels = [("engine", engine), ("durability", level), ("promise", &*promise)];
-    encoder.info("petstore_store", "The storage engine and its durability.", &labels)?;
+    let labels = Info::new([("engine", engine), ("durability", level), ("promise", &*promise)]);
+    encoder.metric("petstore_store", "The storage engine and its durability.", &labels)?;
     encoder.gauge("petstore_pets", "Pets in the inventory.", store.count())?;
     let help = "Maximum number of pets; at the limit, creates are rejected.";
     // A `usize` would have to fit into an `i64`.
@@ -335,10 +339,6 @@ impl Encoder<'_> {
 
     fn counter(&mut self, name: &str, help: &str, value: impl EncodeCounterValue) -> fmt::Result {
         self.metric(name, help, &ConstCounter::new(value))
-    }
-
-    fn info(&mut self, name: &str, help: &str, labels: &impl EncodeLabelSet) -> fmt::Result {
-        self.0.encode_descriptor(name, help, None, MetricType::Info)?.encode_info(labels)
     }
 
     /// Writes a histogram of the application. `scale` is the number of its units per unit of the metric.

@@ -14,7 +14,7 @@ use axum::{
 use http_body_util::{BodyExt as _, LengthLimitError};
 use tower_http::timeout::TimeoutError;
 
-use crate::http::{error::ApiError, server::OutOfMemory};
+use crate::http::error::ApiError;
 
 /// Maximum size of a request body, in bytes. A pet takes less than 2 KiB.
 pub(crate) const BODY_MAX: usize = 64 * 1024;
@@ -53,8 +53,8 @@ fn unreadable(error: &axum::Error) -> ApiError {
         ApiError::PayloadTooLarge
     } else if is_caused_by::<TimeoutError>(error) {
         ApiError::RequestTimeout
-    } else if is_caused_by::<OutOfMemory>(error) {
-        ApiError::Busy("too much memory is in use by requests in flight")
+    } else if is_caused_by::<ApiError>(error) {
+        ApiError::OUT_OF_MEMORY
     } else {
         ApiError::invalid("the body is incomplete, or its chunks are malformed")
     }

@@ -1,7 +1,5 @@
 //! The query string of a list, and the link to the next page.
 
-use std::borrow::Cow;
-
 use application::{Limit, LimitOutOfRange, ListPets};
 use axum::{
     extract::FromRequestParts,
@@ -29,7 +27,7 @@ impl<S: Sync> FromRequestParts<S> for ListQuery {
 
 pub(super) fn parse(query: &str, handling: Handling) -> Result<ListPets, String> {
     let (mut limits, mut statuses, mut afters) = (Field::Absent, Field::Absent, Field::Absent);
-    for (name, value) in parameters(query) {
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         match &*name {
             "limit" => limits.give(value),
             "status" => statuses.give(value),
@@ -46,18 +44,6 @@ pub(super) fn parse(query: &str, handling: Handling) -> Result<ListPets, String>
         return Err(faults.join("; "));
     }
     Ok(ListPets { limit: limit.unwrap_or(Limit::DEFAULT), status, after: after.flatten() })
-}
-
-/// The names and values of a query string. Decoding only those that need it saves 2 % of the instructions of a list.
-fn parameters(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
-    let is_encoded = |text: &str| text.bytes().any(|byte| byte == b'%' || byte == b'+');
-    query.split('&').filter(|text| !text.is_empty()).map(move |text| {
-        if is_encoded(text) {
-            return form_urlencoded::parse(text.as_bytes()).next().unwrap_or_default();
-        }
-        let (name, value) = text.split_once('=').unwrap_or((text, ""));
-        (name.into(), value.into())
-    })
 }
 
 /// The link to the page after `after`, with the same filter and size.
@@ -133,11 +119,6 @@ mod tests {
             let target = link.to_str().unwrap().split_once("</v1/pets?").unwrap().1;
             let query = target.split_once('>').unwrap().0;
             prop_assert_eq!(parse(query, Handling::Lenient), Ok(list(limit, status, Some(last))));
-        }
-
-        #[test]
-        fn parameters_are_those_of_a_form(query in "\\PC{0,60}|(limit|a|=|&|%|%2|%26|%3d|%C3%A4|%ff|\\+|é){0,12}") {
-            prop_assert!(parameters(&query).eq(form_urlencoded::parse(query.as_bytes())), "{query:?}");
         }
 
         #[test]

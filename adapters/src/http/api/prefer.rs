@@ -71,9 +71,8 @@ impl Handling {
         names: impl IntoIterator<Item = impl AsRef<str>>,
         known: &[&str],
     ) -> Result<(), String> {
-        match self {
-            Self::Lenient => return Ok(()),
-            Self::Strict => {}
+        if self == Self::Lenient {
+            return Ok(());
         }
         let names = names.into_iter().filter(|name| !known.contains(&name.as_ref()));
         let unknown: BTreeSet<_> = names.map(|name| name.as_ref().to_owned()).collect();
@@ -91,16 +90,20 @@ impl Handling {
 
 fn fault(kind: &str, name: &str, known: &[&str]) -> String {
     let shown: String = name.chars().take(NAME_CHARS_MAX).collect();
-    let lower = shown.to_lowercase();
-    let similarity = |known: &str| strsim::jaro_winkler(&lower, &known.to_lowercase());
-    let nearest = known.iter().max_by(|one, other| similarity(one).total_cmp(&similarity(other)));
-    match nearest {
-        Some(nearest) if similarity(nearest) > SIMILAR => {
-            format!("{kind} {shown} is unknown: did you mean {nearest}?")
-        }
-        Some(_) => format!("{kind} {shown} is unknown: it must be one of {}", known.join(", ")),
-        None => format!("{kind} {shown} is unknown: this operation has none"),
-    }
+    let rule = match nearest(&shown, known.iter().copied(), SIMILAR) {
+        Some(nearest) => format!("did you mean {nearest}?"),
+        None if known.is_empty() => "this operation has none".into(),
+        None => format!("it must be one of {}", known.join(", ")),
+    };
+    format!("{kind} {shown} is unknown: {rule}")
+}
+
+/// The known name that is most similar to `name`, if it is more similar than this, from 0 to 1.
+pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>, similar: f64) -> Option<&'a str> {
+    let name = name.to_lowercase();
+    let rated = known.map(|known| (strsim::jaro_winkler(&name, &known.to_lowercase()), known));
+    let nearest = rated.max_by(|one, other| one.0.total_cmp(&other.0));
+    nearest.filter(|(similarity, _)| *similarity > similar).map(|(_, known)| known)
 }
 
 #[cfg(test)]

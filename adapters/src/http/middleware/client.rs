@@ -17,8 +17,8 @@ use super::{observe::RequestContext, rate_limit};
 use crate::access::{Authenticator, Balance, Principal, Scope, Scopes};
 use crate::http::{api::log_position, error::ApiError, operations::scope_of, service::Service};
 
-/// The scheme of the `Authorization` header.
-const SCHEME: &[u8] = b"bearer";
+/// The beginning of the `Authorization` header, in any case.
+const SCHEME: &[u8] = b"bearer ";
 
 /// The owner of a valid key. The extractor also rejects a key over its rate limit.
 #[derive(Clone)]
@@ -75,10 +75,8 @@ impl FromRequestParts<Arc<Service>> for Authenticated {
     async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, ApiError> {
         let context = RequestContext::of(parts);
         let authenticated = authenticate(service, &parts.headers, context.client);
-        let authenticated = authenticated.inspect_err(|error| record_failure(service, error))?;
-        if let Some(request) = &context.in_flight {
-            request.mark_authenticated();
-        }
+        let authenticated = authenticated.inspect_err(|error| service.metrics.record_auth_failure(error))?;
+        context.in_flight.mark_authenticated();
         let Self { principal, balance, .. } = context.authenticated.get_or_init(|| authenticated.clone());
         principal.usage.requests.fetch_add(1, Relaxed);
         tracing::Span::current().record("key", tracing::field::display(&principal.id));
@@ -92,8 +90,7 @@ impl FromRequestParts<Arc<Service>> for Authenticated {
 
 fn authenticate(service: &Service, headers: &HeaderMap, address: IpAddr) -> Result<Authenticated, ApiError> {
     let principal = service.keys.authenticate(bearer_token(headers)?).map_err(|rejected| {
-        let counted = service.failed_auth.as_ref().map_or(Ok(()), |limit| limit.count(address));
-        match counted {
+        match service.failed_auth.as_ref().map_or(Ok(()), |limit| limit.count(address)) {
             Ok(()) => ApiError::RejectedKey(rejected),
             Err(wait) => ApiError::TooManyFailedKeys(rate_limit::seconds(wait), rejected),
         }
@@ -107,13 +104,7 @@ fn authenticate(service: &Service, headers: &HeaderMap, address: IpAddr) -> Resu
 pub(crate) fn has_valid_key(service: &Service, headers: &HeaderMap) -> bool {
     let Ok(key) = bearer_token(headers) else { return false };
     let checked = service.keys.authenticate(key).map_err(ApiError::RejectedKey);
-    checked.inspect_err(|error| record_failure(service, error)).is_ok()
-}
-
-fn record_failure(service: &Service, error: &ApiError) {
-    if let Some(reason) = error.auth_failure() {
-        service.metrics.record_auth_failure(reason);
-    }
+    checked.inspect_err(|error| service.metrics.record_auth_failure(error)).is_ok()
 }
 
 /// Rejects a client whose key lacks a scope.
@@ -128,19 +119,15 @@ fn bearer_token(headers: &HeaderMap) -> Result<&str, ApiError> {
     if given.next().is_some() {
         return Err(ApiError::MalformedKey);
     }
-    let (scheme, token) = match value.as_bytes().split_at_checked(SCHEME.len()) {
-        Some((scheme, token)) if token.first() == Some(&b' ') => (scheme, token.trim_ascii()),
-        Some(_) | None => return Err(ApiError::MissingKey),
-    };
+    let (scheme, token) = value.as_bytes().split_at_checked(SCHEME.len()).ok_or(ApiError::MissingKey)?;
+    let token = token.trim_ascii();
     if !scheme.eq_ignore_ascii_case(SCHEME) || token.is_empty() {
         return Err(ApiError::MissingKey);
     }
     // Without an early exit, the compiler vectorises the scan.
     let is_valid = |byte: &u8| byte.is_ascii_graphic() && *byte != b',';
-    if !token.iter().fold(true, |valid, byte| valid & is_valid(byte)) {
-        return Err(ApiError::MalformedKey);
-    }
-    str::from_utf8(token).map_err(|_| ApiError::MalformedKey)
+    let is_valid = token.iter().fold(true, |valid, byte| valid & is_valid(byte));
+    str::from_utf8(token).ok().filter(|_| is_valid).ok_or(ApiError::MalformedKey)
 }
 
 #[cfg(test)]

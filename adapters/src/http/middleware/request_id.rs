@@ -31,13 +31,11 @@ impl RequestIds {
     /// The client's own id if it is well-formed, otherwise a new one.
     pub(crate) fn of(&self, headers: &HeaderMap) -> HeaderValue {
         let mut given = headers.get_all(X_REQUEST_ID).iter();
-        match (given.next(), given.next()) {
-            (Some(id), None) if is_well_formed(id.as_bytes()) => id.clone(),
-            (Some(_) | None, _) => self.next(),
+        if let (Some(id), None) = (given.next(), given.next())
+            && is_well_formed(id.as_bytes())
+        {
+            return id.clone();
         }
-    }
-
-    fn next(&self) -> HeaderValue {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         header_value([&*self.run, itoa::Buffer::new().format(count)].concat())
     }

@@ -15,8 +15,11 @@ use axum::response::Response;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use tokio::time;
 
-use super::{observe::Exchange, request_id::trace_id};
-use crate::http::error::ApiError;
+use super::{
+    observe::RequestContext,
+    request_id::{X_REQUEST_ID, trace_id},
+};
+use crate::http::{error::ApiError, site::Site};
 
 /// Maximum rate of lines about rejected requests: too low to fill a disk.
 const LINES_PER_SECOND_MAX: NonZeroU32 = NonZeroU32::new(50).expect("fifty is not zero");
@@ -34,15 +37,20 @@ const SECRET_MIN: usize = 8;
 
 pub(crate) struct RequestLog {
     /// Whether every request is logged, without a limit on the rate.
-    pub(crate) logs_all: bool,
+    logs_all: bool,
     limiter: DefaultDirectRateLimiter,
     /// Lines suppressed since the last report.
     suppressed: Arc<AtomicU64>,
 }
 
 impl RequestLog {
+    pub(crate) fn new(site: &Site) -> Self {
+        let limiter = RateLimiter::direct(Quota::per_second(LINES_PER_SECOND_MAX));
+        Self { logs_all: site.access_log, limiter, suppressed: Arc::default() }
+    }
+
     /// Logs a request, if it is one of those that are logged.
-    pub(crate) fn record(&self, exchange: &Exchange, response: &Response, took: Duration) {
+    pub(crate) fn record(&self, context: &RequestContext, response: &Response, took: Duration) {
         let event = match response.status().as_u16() {
             ..400 if !self.logs_all => return,
             ..400 => "request completed",
@@ -50,7 +58,7 @@ impl RequestLog {
             500.. => "request failed",
         };
         if self.may_write() {
-            write(exchange, response, took, event);
+            write(context, response, took, event);
         }
     }
 
@@ -76,29 +84,22 @@ impl RequestLog {
     }
 }
 
-impl Default for RequestLog {
-    fn default() -> Self {
-        let limiter = RateLimiter::direct(Quota::per_second(LINES_PER_SECOND_MAX));
-        Self { logs_all: false, limiter, suppressed: Arc::default() }
-    }
-}
-
-fn write(exchange: &Exchange, response: &Response, took: Duration, event: &str) {
-    let Exchange { context, id, method, uri, user_agent, traceparent, .. } = exchange;
+fn write(context: &RequestContext, response: &Response, took: Duration, event: &str) {
+    let id = response.headers().get(X_REQUEST_ID).map(|id| shortened(id.as_bytes()));
     let error = response.extensions().get::<ApiError>();
     let rejected = error.and_then(ApiError::rejected_key);
     let principal = context.authenticated.get().map(|authenticated| &authenticated.principal);
     let accepted = principal.map(|principal| (&principal.id, &*principal.name));
     let (key, key_name) = accepted.or(rejected.and_then(|rejected| rejected.key())).unzip();
-    let user_agent = user_agent.as_ref().map(|agent| shortened(agent.as_bytes()));
+    let user_agent = context.user_agent.as_ref().map(|agent| shortened(agent.as_bytes()));
     macro_rules! log {
         ($level:ident) => {
             tracing::$level!(
                 target: "petstore::http",
-                request = &*shortened(id.as_bytes()),
+                request = id.as_deref(),
                 operation = context.operation.name,
-                method = &*shortened(method.as_str().as_bytes()),
-                path = &*shortened(uri.path().as_bytes()),
+                method = &*shortened(context.method.as_str().as_bytes()),
+                path = &*shortened(context.uri.path().as_bytes()),
                 status = response.status().as_u16(),
                 code = error.map(ApiError::code),
                 error = error.map(|error| shortened(error.to_string().as_bytes())).as_deref(),
@@ -107,7 +108,7 @@ fn write(exchange: &Exchange, response: &Response, took: Duration, event: &str) 
                 key_name,
                 client = %context.client,
                 user_agent = user_agent.as_deref(),
-                trace_id = traceparent.as_ref().and_then(trace_id),
+                trace_id = context.traceparent.as_ref().and_then(trace_id),
                 micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
                 "{event}"
             )

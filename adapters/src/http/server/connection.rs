@@ -3,7 +3,7 @@
 use std::{convert::Infallible, io, net::IpAddr, pin::pin, sync::Arc};
 
 use axum::{
-    BoxError, Router,
+    Router,
     http::{Request, Response, StatusCode, header::CONTENT_LENGTH},
 };
 use http_body_util::BodyExt as _;
@@ -24,8 +24,7 @@ use tower::ServiceExt as _;
 use super::{
     Settings,
     admission::Slot,
-    instrumented::{Chunk, InstrumentedStream},
-    request_body,
+    instrumented::{Chunk, InstrumentedStream, wrap_body},
     timeouts::{Extent, InFlightRequest},
 };
 use crate::http::service::Service;
@@ -84,17 +83,37 @@ impl Connection {
     pub(super) async fn run<S>(
         self,
         stream: impl Future<Output = io::Result<S>>,
-        draining: watch::Receiver<bool>,
+        mut draining: watch::Receiver<bool>,
     ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let connection = Arc::new(self);
         let Self { shared, peer, slot } = &*connection;
+        let activity = &slot.activity;
+        let serve = async {
+            let stream = tokio::select! {
+                biased;
+                stream = stream => InstrumentedStream { stream: stream?, activity: activity.clone() },
+                _ = draining.wait_for(|draining| *draining) => return Ok(()),
+            };
+            let service = service_fn(|request| connection.clone().respond(request, activity.begin()));
+            let mut http = pin!(shared.builder.serve_connection(TokioIo::new(stream), service));
+            tokio::select! {
+                // A request that waits in the socket when the shutdown begins gets its response. hyper-util's
+                // `GracefulShutdown` checks for the shutdown first, and would close its connection.
+                biased;
+                ended = http.as_mut() => return ended,
+                _ = draining.wait_for(|draining| *draining) => {}
+            }
+            activity.drain();
+            http.as_mut().graceful_shutdown();
+            http.await
+        };
         let ended = tokio::select! {
             // The second branch inspects the state after the connection has made progress.
             biased;
-            ended = connection.serve(stream, draining) => ended,
-            () = slot.activity.expired(&shared.settings) => Err("timed out, or evicted while idle and unauthenticated".into()),
+            ended = serve => ended,
+            () = activity.expired(&shared.settings) => Err("timed out, or evicted while idle and unauthenticated".into()),
         };
         let Err(reason) = ended else { return };
         // The HTTP parser sends its own response, so such a request is logged here.
@@ -104,40 +123,12 @@ impl Connection {
         tracing::debug!(target: "petstore::http", client = %peer, %reason, "connection closed");
     }
 
-    async fn serve<S>(
-        self: &Arc<Self>,
-        stream: impl Future<Output = io::Result<S>>,
-        mut draining: watch::Receiver<bool>,
-    ) -> Result<(), BoxError>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let activity = &self.slot.activity;
-        let stream = tokio::select! {
-            biased;
-            stream = stream => InstrumentedStream { stream: stream?, activity: activity.clone() },
-            _ = draining.wait_for(|draining| *draining) => return Ok(()),
-        };
-        let service = service_fn(|request| self.clone().respond(request, activity.begin()));
-        let mut http = pin!(self.shared.builder.serve_connection(TokioIo::new(stream), service));
-        tokio::select! {
-            // A request that waits in the socket when the shutdown begins gets its response. hyper-util's
-            // `GracefulShutdown` checks for the shutdown first, and would close its connection.
-            biased;
-            ended = http.as_mut() => return ended,
-            _ = draining.wait_for(|draining| *draining) => {}
-        }
-        activity.drain();
-        http.as_mut().graceful_shutdown();
-        http.await
-    }
-
     async fn respond(
         self: Arc<Self>,
         request: Request<Incoming>,
         in_flight: Arc<InFlightRequest>,
     ) -> Result<Response<impl HttpBody<Data = Chunk, Error = axum::Error>>, Infallible> {
-        let mut request = request_body::wrap(request, &in_flight);
+        let mut request = wrap_body(request, &in_flight);
         request.extensions_mut().insert(Peer { address: self.peer, request: in_flight.clone() });
         let Ok(mut response) = self.shared.router.clone().oneshot(request).await;
         // axum adds a length to every empty body, but these responses have none.

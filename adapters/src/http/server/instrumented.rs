@@ -1,17 +1,36 @@
-//! The stream of a connection and the chunks of its responses, which report to its [`Activity`].
+//! The stream of a connection, the bodies of its requests and the chunks of its responses, which report to its
+//! [`Activity`]. The rest of a body that the service does not read is drained within bounds, so that the client sees its
+//! response.
 
 use std::{
     io::{self, IoSlice},
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
+    time::Duration,
 };
 
-use axum::body::Bytes;
-use hyper::body::Buf;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use axum::{
+    BoxError,
+    body::{Body, Bytes},
+    http::{Request, Version, header::EXPECT},
+};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as HttpBody, Buf, Frame, Incoming, SizeHint};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time,
+};
 
 use super::timeouts::{Activity, InFlightRequest};
+use crate::http::error::ApiError;
+
+/// Maximum number of bytes that are drained. A client that is still sending when the connection closes gets a broken
+/// pipe instead of the response.
+pub(in crate::http) const DRAIN_MAX: u64 = 4 * 1024 * 1024;
+
+/// Timeout for draining. A slower client may not see the response.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A stream that reports received bytes and stalled writes.
 pub(super) struct InstrumentedStream<S> {
@@ -103,4 +122,80 @@ impl Drop for Chunk {
     fn drop(&mut self) {
         self.request.chunk_ended(self.held);
     }
+}
+
+/// A request body that counts what it has received, and drains its rest when it is dropped before its end.
+struct RequestBody {
+    incoming: Option<Incoming>,
+    is_drained: bool,
+    /// The bytes received so far, which the reader of the body keeps.
+    received: usize,
+    request: Arc<InFlightRequest>,
+}
+
+pub(super) fn wrap_body(request: Request<Incoming>, in_flight: &Arc<InFlightRequest>) -> Request<Body> {
+    // A client that waits for `100 Continue` has not sent its body. An HTTP/2 stream could be reset, but some clients
+    // then drop the response.
+    let is_drained = request.version() == Version::HTTP_2 || !request.headers().contains_key(EXPECT);
+    let in_flight = in_flight.clone();
+    request.map(|incoming| {
+        if incoming.is_end_stream() {
+            return Body::empty();
+        }
+        Body::new(RequestBody { incoming: Some(incoming), is_drained, received: 0, request: in_flight })
+    })
+}
+
+impl HttpBody for RequestBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
+        let frame = ready!(Pin::new(incoming).poll_frame(context)).transpose()?;
+        let length = frame.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len);
+        self.received += length;
+        if !self.request.body_received(length) {
+            // Without its rest, the connection closes (HTTP/1) or the stream is reset (HTTP/2).
+            self.incoming = None;
+            return Poll::Ready(Some(Err(ApiError::OUT_OF_MEMORY.into())));
+        }
+        Poll::Ready(frame.map(Ok))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.as_ref().is_none_or(HttpBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.as_ref().map_or_else(SizeHint::default, HttpBody::size_hint)
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        self.request.body_ended(self.received);
+        if let Some(incoming) = self.incoming.take()
+            && self.is_drained
+            && !incoming.is_end_stream()
+        {
+            tokio::spawn(drain(incoming, self.request.clone()));
+        }
+    }
+}
+
+/// Reads and discards a body. Its request stays in flight until then.
+async fn drain(mut incoming: Incoming, _request: Arc<InFlightRequest>) {
+    let _ = time::timeout(DRAIN_TIMEOUT, async {
+        let mut drained = 0;
+        while drained <= DRAIN_MAX
+            && let Some(Ok(frame)) = incoming.frame().await
+        {
+            drained += frame.data_ref().map_or(0, |data| data.len() as u64);
+        }
+    })
+    .await;
 }

@@ -1,6 +1,6 @@
 //! The listener, over real sockets.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use application::{KeyId, LogAccess, Options, PetStore};
 use tokio::{io::AsyncReadExt as _, sync::oneshot, task::JoinHandle, time::timeout};
@@ -30,6 +30,11 @@ impl Authenticator for AnyKey {
     fn check(&self, _: &KeyId) -> Result<Scopes, RejectedKey> {
         Ok(Scopes::READ_WRITE)
     }
+}
+
+/// The client of a request that is passed to a router without a connection.
+pub(in crate::http) fn peer() -> Peer {
+    Peer { address: Ipv4Addr::LOCALHOST.into(), request: Activity::new(Arc::default()).begin() }
 }
 
 struct Server {

@@ -88,22 +88,15 @@ pub(super) struct Activity {
 struct State {
     /// The bytes of the HTTP/2 preface that have not arrived: none for HTTP/2, `None` for HTTP/1.
     preface: Option<&'static [u8]>,
-    /// What a connection without requests in flight waits for, and since when.
-    waiting: (Waiting, Option<Instant>),
+    /// Whether a connection without requests in flight waits for a head, or else is idle.
+    awaits_head: bool,
+    /// Since when it waits or is idle.
+    waiting_since: Option<Instant>,
     in_flight: Vec<Request>,
     next_id: u64,
     stalled: Option<Instant>,
     is_evicted: bool,
     draining: Option<Instant>,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Waiting {
-    /// The rest of a head.
-    #[default]
-    Head,
-    /// The first byte of the next request.
-    NextRequest,
 }
 
 #[derive(Default)]
@@ -132,7 +125,7 @@ pub(in crate::http) enum Extent {
 
 impl Activity {
     pub(super) fn new(total_held: Arc<HeldBytes>) -> Arc<Self> {
-        let state = Mutex::new(State { preface: Some(HTTP2_PREFACE), ..State::default() });
+        let state = Mutex::new(State { preface: Some(HTTP2_PREFACE), awaits_head: true, ..State::default() });
         Arc::new(Self { state, watchdog: AtomicWaker::new(), held: HeldBytes::new(0), total_held })
     }
 
@@ -195,12 +188,9 @@ impl Activity {
             let arrived = missing.len().min(bytes.len());
             state.preface = (missing[..arrived] == bytes[..arrived]).then(|| &missing[arrived..]);
         }
-        let waiting = match state.preface {
-            Some([]) => Waiting::NextRequest,
-            Some(_) | None => Waiting::Head,
-        };
-        if !bytes.is_empty() && state.in_flight.is_empty() && state.waiting.0 != waiting {
-            state.waiting = (waiting, None);
+        let is_http2 = state.preface.is_some_and(<[u8]>::is_empty);
+        if !bytes.is_empty() && state.in_flight.is_empty() && state.awaits_head == is_http2 {
+            (state.awaits_head, state.waiting_since) = (!is_http2, None);
         }
     }
 
@@ -255,12 +245,8 @@ impl Activity {
             if request.unread > 0 { end.min(progress + write_timeout) } else { end }
         });
         let deadline = requests.min().unwrap_or_else(|| {
-            let (waiting, since) = &mut state.waiting;
-            *since.get_or_insert(now)
-                + match waiting {
-                    Waiting::Head => settings.head_timeout,
-                    Waiting::NextRequest => settings.idle_timeout,
-                }
+            let timeout = if state.awaits_head { settings.head_timeout } else { settings.idle_timeout };
+            *state.waiting_since.get_or_insert(now) + timeout
         });
         let stalled = state.stalled.map(|since| since + settings.write_timeout);
         let is_authenticated = state.in_flight.iter().any(|request| request.is_authenticated);
@@ -351,7 +337,7 @@ impl Drop for InFlightRequest {
         let mut state = self.activity.state.lock();
         state.in_flight.retain(|request| request.id != self.id);
         if state.in_flight.is_empty() {
-            state.waiting = (Waiting::NextRequest, None);
+            (state.awaits_head, state.waiting_since) = (false, None);
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     fmt::Display,
     io,
+    ops::RangeInclusive,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -60,8 +61,8 @@ struct CertificateAndKey {
     /// The contents of both files. They are compared as a whole: modification times are too coarse and can be set.
     contents: [Vec<u8>; 2],
     config: Arc<ServerConfig>,
-    begins: DateTime<Utc>,
-    expires: DateTime<Utc>,
+    /// When all certificates of the chain are valid.
+    validity: RangeInclusive<DateTime<Utc>>,
 }
 
 impl Tls {
@@ -75,7 +76,7 @@ impl Tls {
 
     /// The earliest time at which a certificate in the chain expires.
     pub fn expires(&self) -> DateTime<Utc> {
-        self.state.lock().active.expires
+        *self.state.lock().active.validity.end()
     }
 
     /// Reloads the files at intervals, for as long as it is polled.
@@ -95,8 +96,9 @@ impl Tls {
         let (mut state, now) = (self.state.lock(), Utc::now());
         let State { active, error, expiry_reported } = &mut *state;
         let loaded = loaded.and_then(|loaded| {
-            if active.is_valid(now) && !loaded.is_valid(now) {
-                let reason = format!("it is valid only from {} to {}", loaded.begins, loaded.expires);
+            let (begin, end) = (loaded.validity.start(), loaded.validity.end());
+            if active.validity.contains(&now) && !loaded.validity.contains(&now) {
+                let reason = format!("it is valid only from {begin} to {end}");
                 return Err(unusable(&self.certificate, reason));
             }
             Ok(loaded)
@@ -107,11 +109,11 @@ impl Tls {
         if let Ok(loaded) = loaded
             && active.contents != loaded.contents
         {
-            tracing::info!(target: "petstore::http", expires = %loaded.expires, "TLS certificate reloaded");
+            tracing::info!(target: "petstore::http", expires = %loaded.validity.end(), "TLS certificate reloaded");
             *active = loaded;
             *expiry_reported = None;
         }
-        let expires = active.expires;
+        let expires = *active.validity.end();
         let is_due = expiry_reported.is_none_or(|last| now - last >= EXPIRY_REPORT_INTERVAL);
         if is_due && now > expires - EXPIRY_NOTICE {
             let event =
@@ -160,11 +162,7 @@ impl CertificateAndKey {
                 error => unusable(key, error),
             })?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Self { contents, config: Arc::new(config), begins, expires })
-    }
-
-    fn is_valid(&self, now: DateTime<Utc>) -> bool {
-        (self.begins..=self.expires).contains(&now)
+        Ok(Self { contents, config: Arc::new(config), validity: begins..=expires })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The steps of every request, on a service whose store is not open yet.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, net::Ipv4Addr, time::Duration};
 
 use application::KeyId;
 use axum::{
@@ -17,7 +17,9 @@ use tower::ServiceExt as _;
 
 use super::*;
 use crate::access::{Authenticator, Principal, RejectedKey, Scope, Scopes};
-use crate::http::{Site, admin, admin::metrics, document, operations::OPERATIONS, public};
+use crate::http::{
+    Site, admin, admin::metrics, document, operations::OPERATIONS, public, server::tests::peer,
+};
 
 /// Knows one key, and breaks at another.
 struct Keys;
@@ -51,7 +53,7 @@ fn router() -> Router {
 }
 
 fn request(method: &str, path: &str) -> Request {
-    let builder = Request::builder().method(method).uri(path).header(HOST, "localhost");
+    let builder = Request::builder().method(method).uri(path).header(HOST, "localhost").extension(peer());
     builder.body(Body::empty()).unwrap()
 }
 
