@@ -285,12 +285,10 @@ impl<E: Engine> LogThread<E> {
 
     fn close(mut self) {
         let closed = match self.state {
-            ThreadState::Open | ThreadState::Full if self.changed => self
-                .store
-                .mark
-                .settle()
-                .map_err(io_error("writing the high-water mark"))
-                .and_then(|()| self.close_engine(CloseMode::Checkpoint)),
+            ThreadState::Open | ThreadState::Full if self.changed => {
+                let settled = self.store.mark.settle().map_err(io_error("writing the high-water mark"));
+                settled.and_then(|()| self.close_engine(CloseMode::Checkpoint))
+            }
             ThreadState::Open | ThreadState::Full => self.close_engine(CloseMode::LeaveFiles),
             // The next startup checks everything.
             ThreadState::Failed { .. } | ThreadState::Lost => Ok(()),
