@@ -4,7 +4,6 @@
 //! Reading order: [`Authenticator`] (the interface), [`Principal`] (an authenticated key), [`RateLimit`] and
 //! [`Allowance`], [`api_keys`] (the key file, the only implementation in production).
 
-mod allowance;
 pub mod api_keys;
 mod principal;
 mod rate_limit;
@@ -14,9 +13,8 @@ use std::sync::Arc;
 use application::KeyId;
 
 pub use self::{
-    allowance::{Allowance, Balance, quota},
     principal::{KeyUsage, Principal, RejectedKey, Scope, Scopes},
-    rate_limit::RateLimit,
+    rate_limit::{Allowance, Balance, RateLimit},
 };
 
 /// Authenticates API keys.
@@ -34,17 +32,8 @@ pub trait Authenticator: Send + Sync + 'static {
         vec![]
     }
 
-    /// How often the keys were reloaded since startup.
-    fn reloads(&self) -> KeyReloads {
-        KeyReloads::default()
+    /// How often changed keys were reloaded since startup, by outcome.
+    fn reloads(&self) -> [(&'static str, u64); 2] {
+        [("loaded", 0), ("failed", 0)]
     }
-}
-
-/// The number of reloads of changed key files.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct KeyReloads {
-    /// Successful reloads.
-    pub loaded: u64,
-    /// Failed reloads.
-    pub failed: u64,
 }

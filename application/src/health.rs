@@ -68,6 +68,11 @@ impl Health {
         }
     }
 
+    /// The error of a log that lacks the newest applied commit, if it does.
+    pub(crate) fn rejection(&self) -> Option<&LogError> {
+        self.unusable().filter(|error| error.fault == Fault::AnotherLog)
+    }
+
     pub(crate) fn is_following(&self) -> bool {
         self.log == LogState::Following
     }

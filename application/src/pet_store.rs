@@ -229,7 +229,7 @@ impl PetStore {
 
     /// The last position of a log that lacks the newest applied commit, or `None` while this node follows its log.
     pub fn rejected_head(&self) -> Option<Position> {
-        self.replica.rejected_head()
+        self.replica.health().rejection().map(|_| self.replica.statistics.head())
     }
 
     /// The health of this node.

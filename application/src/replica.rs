@@ -66,7 +66,7 @@ impl Replica {
         self.health.send_if_modified(|health| {
             let before = health.clone();
             change(health);
-            if let Some(error) = rejection(health).filter(|_| rejection(&before).is_none()) {
+            if let Some(error) = health.rejection().filter(|_| before.rejection().is_none()) {
                 self.statistics.rejected_logs.fetch_add(1, Relaxed);
                 tracing::error!(
                     target: "petstore::log",
@@ -90,11 +90,6 @@ impl Replica {
             }
             before != *health
         });
-    }
-
-    /// The last position of a log that lacks the newest applied commit, or `None` while the log is not rejected.
-    pub(crate) fn rejected_head(&self) -> Option<Position> {
-        rejection(&self.health()).map(|_| self.statistics.head())
     }
 
     /// Reads the last position of the log, and records that the log responded.
@@ -340,11 +335,6 @@ impl Replica {
         };
         Err(Fault::AnotherLog.error(detail))
     }
-}
-
-/// The error of a log that lacks the newest applied commit, if it does.
-fn rejection(health: &Health) -> Option<&LogError> {
-    health.unusable().filter(|error| error.fault == Fault::AnotherLog)
 }
 
 /// A replica of the engine is behind the head that it reported; retry.

@@ -21,7 +21,7 @@ use anyhow::bail;
 use application::{codec, ports::DurabilityLevel};
 use clap::{
     Arg, Args, Parser, Subcommand, ValueEnum,
-    builder::PossibleValue,
+    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use clap_complete::Shell;
@@ -164,8 +164,8 @@ pub(crate) struct ServeArguments {
     #[command(flatten, next_help_heading = "Storage")]
     pub(crate) store: StoreArgument,
     /// Minimum durability of an acknowledged commit; a log that promises less is rejected.
-    #[arg(long, help_heading = "Storage", default_value = "volatile", value_name = "LEVEL")]
-    pub(crate) require_durability: RequiredDurability,
+    #[arg(long, help_heading = "Storage", default_value = "volatile", value_name = "LEVEL", value_parser = durability())]
+    pub(crate) require_durability: DurabilityLevel,
     /// Maximum number of pets. Further creates get 503; a log that holds more is still served [default: no limit]
     #[arg(long, help_heading = "Limits", value_name = "N", value_parser = whole_number::<usize>)]
     pub(crate) max_pets: Option<usize>,
@@ -325,7 +325,7 @@ impl ServeArguments {
     /// Logs the configuration. A store URL shows no password.
     pub(crate) fn log(&self) {
         let limit = |limit: Option<RateLimit>| limit.map(|limit| limit.to_string());
-        let level = self.require_durability.to_possible_value();
+        let level = serde_json::to_value(self.require_durability).unwrap_or_default();
         tracing::info!(
             target: "petstore::service",
             version = VERSION,
@@ -333,7 +333,7 @@ impl ServeArguments {
             listen = %self.listen,
             ops_listen = self.ops_listen.map(tracing::field::display),
             store = %self.store.store,
-            require_durability = level.as_ref().map(PossibleValue::get_name),
+            require_durability = level.as_str(),
             keys = %self.keys.display(),
             tls_cert = self.tls_cert.as_ref().map(|path| tracing::field::display(path.display())),
             max_connections = self.max_connections,
@@ -358,28 +358,16 @@ impl AddressArguments {
     }
 }
 
-/// The levels of [`DurabilityLevel`] on the command line.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum RequiredDurability {
-    /// A commit may be lost when the process ends.
-    Volatile,
-    /// Possibly acknowledged before it is on disk.
-    Buffered,
-    /// On disk before it is acknowledged.
-    Synced,
-    /// On the disks of a majority of servers before it is acknowledged.
-    Replicated,
-}
-
-impl From<RequiredDurability> for DurabilityLevel {
-    fn from(required: RequiredDurability) -> Self {
-        match required {
-            RequiredDurability::Volatile => Self::Volatile,
-            RequiredDurability::Buffered => Self::Buffered,
-            RequiredDurability::Synced => Self::Synced,
-            RequiredDurability::Replicated => Self::Replicated,
-        }
-    }
+/// Parses a level of durability.
+fn durability() -> impl TypedValueParser<Value = DurabilityLevel> {
+    let levels = [
+        ("volatile", "A commit may be lost when the process ends"),
+        ("buffered", "Possibly acknowledged before it is on disk"),
+        ("synced", "On disk before it is acknowledged"),
+        ("replicated", "On the disks of a majority of servers before it is acknowledged"),
+    ];
+    PossibleValuesParser::new(levels.map(|(name, help)| PossibleValue::new(name).help(help)))
+        .map(|name| serde_json::from_value(name.into()).expect("these are the names of the levels"))
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

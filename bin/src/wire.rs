@@ -19,11 +19,11 @@ use adapters::{
     system::SystemClock,
 };
 use application::{
-    Health, Options, PetStore, ReplayProgress,
+    Options, PetStore, ReplayProgress,
     ports::{Clock as _, Fault, LogError, LogIdentity},
 };
 use tokio::{
-    sync::{Mutex, watch},
+    sync::Mutex,
     time::{self, Instant},
 };
 
@@ -107,7 +107,7 @@ async fn try_to_open_store(
     arguments: &ServeArguments,
     progress: &Arc<ReplayProgress>,
 ) -> Result<(PetStore, LogRecorder), LogError> {
-    let (url, required) = (&arguments.store.store, arguments.require_durability.into());
+    let (url, required) = (&arguments.store.store, arguments.require_durability);
     let &ServeArguments { accept_new_log, max_pets: pets_max, .. } = arguments;
     let recorder = LogRecorder::new(url, arguments.state_directory().as_deref())?;
     let known = if accept_new_log { None } else { recorder.read()? };
@@ -220,12 +220,9 @@ impl LogRecorder {
 
     /// Records the first commit, and then every few seconds and whenever the health changes, while the store is open.
     /// So a node that stops following its log records the newest commit that it has applied.
-    pub(crate) async fn run(
-        self,
-        store: Weak<PetStore>,
-        first_applied: impl Future<Output = ()>,
-        mut health: watch::Receiver<Health>,
-    ) {
+    pub(crate) async fn run(self, store: Weak<PetStore>) {
+        let watched = store.upgrade().map(|store| (store.first_applied(), store.health_changes()));
+        let Some((first_applied, mut health)) = watched else { return };
         first_applied.await;
         while let Some(identity) = store.upgrade().map(|store| store.identity()) {
             self.record(identity).await;

@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use crate::access::{Allowance, Authenticator, KeyReloads, Principal, RateLimit, RejectedKey, Scopes};
+use crate::access::{Allowance, Authenticator, Principal, RateLimit, RejectedKey, Scopes};
 use application::{KeyId, ports::Clock};
 use chrono::{DateTime, Utc};
 use data_encoding::HEXLOWER;
@@ -255,8 +255,8 @@ impl Authenticator for ApiKeys {
         self.keys.read().values().map(|entry| entry.principal.clone()).collect()
     }
 
-    fn reloads(&self) -> KeyReloads {
-        KeyReloads { loaded: self.reloads.load(Relaxed), failed: self.failed_reloads.load(Relaxed) }
+    fn reloads(&self) -> [(&'static str, u64); 2] {
+        [("loaded", self.reloads.load(Relaxed)), ("failed", self.failed_reloads.load(Relaxed))]
     }
 }
 

@@ -12,7 +12,7 @@ use application::KeyId;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::allowance::Allowance;
+use super::rate_limit::Allowance;
 
 /// An authenticated client.
 #[derive(Debug, Clone)]

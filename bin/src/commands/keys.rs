@@ -14,7 +14,10 @@ use adapters::access::{
 use anyhow::{Context as _, anyhow};
 use application::KeyId;
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{
+    Args, Subcommand,
+    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
+};
 
 use crate::output;
 
@@ -28,8 +31,8 @@ pub(crate) enum KeysCommand {
         #[arg(long)]
         name: KeyName,
         /// Permissions of the key. Repeat the flag or separate scopes with commas [default: read,write]
-        #[arg(long = "scope", value_name = "SCOPE", value_delimiter = ',')]
-        scopes: Vec<ScopeArgument>,
+        #[arg(long = "scope", value_name = "SCOPE", value_delimiter = ',', value_parser = scope())]
+        scopes: Vec<Scope>,
         /// How long the key is valid, for example 12h, 90d or 1w, at most ten years [default: no expiry]
         #[arg(long, value_name = "TIME", value_parser = lifetime)]
         expires_in: Option<TimeDelta>,
@@ -85,19 +88,6 @@ pub(crate) struct KeyFileArgument {
     path: PathBuf,
 }
 
-/// A scope as it is written on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ScopeArgument {
-    /// List and get pets.
-    Read,
-    /// Add pets.
-    Write,
-    /// Read the whole log on the admin listener.
-    Log,
-    /// Read the metrics on an admin listener that other machines can reach.
-    Metrics,
-}
-
 /// The maximum lifetime of a key. A key that must be valid for longer needs no expiry.
 const LIFETIME_MAX: TimeDelta = TimeDelta::days(3_650);
 
@@ -106,7 +96,8 @@ pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
     let expires = |lifetime: Option<TimeDelta>| lifetime.map(|lifetime| now + lifetime);
     match command {
         KeysCommand::Issue { name, scopes, expires_in, rate_limit, file } => {
-            let new = NewKey { name, scopes: scopes_of(&scopes), rate_limit, expires: expires(expires_in) };
+            let scopes = Scopes::new(scopes).unwrap_or(Scopes::READ_WRITE);
+            let new = NewKey { name, scopes, rate_limit, expires: expires(expires_in) };
             issue(&KeyFile::at(file.path), new, now)
         }
         KeysCommand::List { file } => list(&KeyFile::at(file.path)),
@@ -231,29 +222,21 @@ fn span(text: &str) -> Option<TimeDelta> {
     (span <= LIFETIME_MAX).then_some(span)
 }
 
-fn scopes_of(given: &[ScopeArgument]) -> Scopes {
-    let scopes = given.iter().map(|scope| match scope {
-        ScopeArgument::Read => Scope::Read,
-        ScopeArgument::Write => Scope::Write,
-        ScopeArgument::Log => Scope::Log,
-        ScopeArgument::Metrics => Scope::Metrics,
-    });
-    Scopes::new(scopes).unwrap_or(Scopes::READ_WRITE)
+/// Parses a scope.
+fn scope() -> impl TypedValueParser<Value = Scope> {
+    let scopes = [
+        ("read", "List and get pets"),
+        ("write", "Add pets"),
+        ("log", "Read the whole log on the admin listener"),
+        ("metrics", "Read the metrics on an admin listener that other machines can reach"),
+    ];
+    PossibleValuesParser::new(scopes.map(|(name, help)| PossibleValue::new(name).help(help)))
+        .map(|name| serde_json::from_value(name.into()).expect("these are the names of the scopes"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn without_a_scope_a_key_can_read_and_write() {
-        use ScopeArgument::{Log, Metrics, Read, Write};
-        assert_eq!(scopes_of(&[]), Scopes::READ_WRITE);
-        assert_eq!(scopes_of(&[Read]), Scope::Read.into());
-        assert_eq!(scopes_of(&[Write, Write]), Scope::Write.into());
-        assert_eq!(scopes_of(&[Write, Read]), Scopes::READ_WRITE);
-        assert_eq!(scopes_of(&[Log, Metrics]).to_string(), "log,metrics");
-    }
 
     #[test]
     fn a_lifetime_has_one_second_to_ten_years_and_an_overlap_may_be_zero() {

@@ -3,7 +3,6 @@
 mod copy;
 mod export;
 mod find;
-mod follow;
 mod import;
 mod progress;
 mod report;
@@ -35,7 +34,7 @@ pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
     }
     if let LogCommand::Copy { from, to, follow: true, report_every, access } = command {
         // It handles signals itself.
-        return follow::run(&from, &to, &access, report_every).await;
+        return copy::follow(&from, &to, &access, report_every).await;
     }
     let what_to_do = after_an_interrupt(&command);
     tokio::spawn(async move {

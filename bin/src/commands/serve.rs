@@ -160,8 +160,7 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
         }
     };
     let store = Arc::new(store);
-    let record = recorder.clone().run(Arc::downgrade(&store), store.first_applied(), store.health_changes());
-    tokio::spawn(record);
+    tokio::spawn(recorder.clone().run(Arc::downgrade(&store)));
     service.open(store.clone());
     let (server, address) = match early {
         Some(listening) => listening,

@@ -204,9 +204,8 @@ fn keys(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
     counters("petstore_key_requests", "Requests with a valid API key, by its name and id.", requests)?;
     let help = "Requests rejected by the rate limit of their API key, by its name and id.";
     counters("petstore_key_rate_limited", help, limited)?;
-    let reloads = service.keys.reloads();
-    let outcomes = [("loaded", reloads.loaded), ("failed", reloads.failed)];
-    let outcomes = outcomes.map(|(outcome, count)| ([("outcome", outcome)], ConstCounter::new(count)));
+    let outcomes =
+        service.keys.reloads().map(|(outcome, count)| ([("outcome", outcome)], ConstCounter::new(count)));
     encoder.family("petstore_key_reloads", "Reloads of the key file after a change, by outcome.", outcomes)
 }
 

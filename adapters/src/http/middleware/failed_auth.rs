@@ -14,7 +14,7 @@ use ipnet::IpNet;
 use parking_lot::Mutex;
 
 use super::client_address;
-use crate::access::{RateLimit, quota};
+use crate::access::RateLimit;
 
 /// The maximum number of clients in the table. While it is full, all clients share one count.
 const CLIENTS_MAX: usize = 10_000;
@@ -29,7 +29,7 @@ pub(crate) struct FailedAuth {
 
 impl FailedAuth {
     pub(crate) fn new(limit: RateLimit) -> Self {
-        Self { clients: RateLimiter::keyed(quota(limit)), cleaned: Mutex::default() }
+        Self { clients: RateLimiter::keyed(limit.quota()), cleaned: Mutex::default() }
     }
 
     /// Counts an invalid key. Over the limit, the error is the time to wait.
