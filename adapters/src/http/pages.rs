@@ -5,18 +5,26 @@
 
 mod asset;
 
-use std::sync::Arc;
+use std::{
+    io::Read as _,
+    ops::Deref,
+    sync::{Arc, LazyLock},
+};
 
 use axum::{
     Router,
     http::{
         HeaderMap, HeaderName, HeaderValue, StatusCode,
-        header::{CONTENT_SECURITY_POLICY, LOCATION, REFERRER_POLICY, VARY, X_FRAME_OPTIONS},
+        header::{
+            CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, LOCATION, REFERRER_POLICY, VARY,
+            X_FRAME_OPTIONS,
+        },
     },
     routing::MethodRouter,
 };
+use flate2::read::GzDecoder;
 
-use self::asset::{Asset, prefers_html};
+use self::asset::{Asset, accepts_gzip, prefers_html};
 use super::{get_only, service::Service, site::Site};
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -34,8 +42,8 @@ const ADMIN_DIRECTORY: &str =
 /// The OpenAPI document, and Swagger UI that shows it.
 pub(crate) fn docs(document: String, site: &Site) -> Router<Arc<Service>> {
     let page = page(include_str!("pages/docs/page.html"), site);
-    let ui_script = Asset::gzipped(JAVASCRIPT, include_bytes!("pages/docs/swagger-ui-bundle.js.gz"));
-    let ui_style = Asset::gzipped(CSS, include_bytes!("pages/docs/swagger-ui.css.gz"));
+    let ui_script = gzipped_file(JAVASCRIPT, include_bytes!("pages/docs/swagger-ui-bundle.js.gz"));
+    let ui_style = gzipped_file(CSS, include_bytes!("pages/docs/swagger-ui.css.gz"));
     let licence = include_str!("pages/docs/swagger-ui-bundle.js.LICENSE.txt");
     Router::new()
         .route("/openapi.json", file(Asset::new(JSON, document)))
@@ -45,8 +53,8 @@ pub(crate) fn docs(document: String, site: &Site) -> Router<Arc<Service>> {
         .route("/docs/page.js", file(Asset::new(JAVASCRIPT, include_str!("pages/docs/page.js"))))
         .route("/docs/page.css", file(Asset::new(CSS, include_str!("pages/docs/page.css"))))
         .route("/docs/icon.svg", file(Asset::new(SVG, include_str!("pages/docs/icon.svg"))))
-        .route("/docs/swagger-ui-5.34.1.js", file(ui_script))
-        .route("/docs/swagger-ui-5.34.1.css", file(ui_style))
+        .route("/docs/swagger-ui-5.34.1.js", ui_script)
+        .route("/docs/swagger-ui-5.34.1.css", ui_style)
         .route("/docs/swagger-ui-bundle.js.LICENSE.txt", file(Asset::new(TEXT, licence)))
 }
 
@@ -76,15 +84,39 @@ fn file(asset: Asset) -> MethodRouter<Arc<Service>> {
     get_only(async move |headers: HeaderMap| asset.respond(&headers))
 }
 
+/// A file that is stored gzipped, and whose path changes with its content.
+fn gzipped_file(media_type: &'static str, gzipped: &'static [u8]) -> MethodRouter<Arc<Service>> {
+    let immutable = HeaderValue::from_static("public, max-age=31536000, immutable");
+    let headers = [(CACHE_CONTROL, immutable), (VARY, HeaderValue::from_static("Accept-Encoding"))];
+    let packed = Asset::new(media_type, gzipped).with_headers(headers.clone());
+    let packed = packed.with_headers([(CONTENT_ENCODING, HeaderValue::from_static("gzip"))]);
+    // Unpacked for the first client that does not accept gzip; all browsers do.
+    let plain = LazyLock::new(move || {
+        let mut plain = Vec::new();
+        GzDecoder::new(gzipped).read_to_end(&mut plain).expect("the file was packed when it was stored");
+        Asset::new(media_type, plain).with_headers(headers)
+    });
+    one_of_two(accepts_gzip, packed, plain)
+}
+
 /// The page for clients that ask for HTML, otherwise the directory.
 fn page_or_directory(page: Asset, directory: &'static str) -> MethodRouter<Arc<Service>> {
     let vary = || [(VARY, HeaderValue::from_static("Accept"))];
-    let assets = [page, Asset::new(JSON, directory)].map(|asset| asset.with_headers(vary()));
-    let [page, directory] = assets.map(Arc::new);
-    get_only(async move |headers: HeaderMap| {
-        let asset = if prefers_html(&headers) { &page } else { &directory };
-        asset.respond(&headers)
-    })
+    let [page, directory] = [page, Asset::new(JSON, directory)].map(|asset| asset.with_headers(vary()));
+    one_of_two(prefers_html, page, Box::new(directory))
+}
+
+fn one_of_two(
+    wants_first: fn(&HeaderMap) -> bool,
+    first: Asset,
+    second: impl Deref<Target = Asset> + Send + Sync + 'static,
+) -> MethodRouter<Arc<Service>> {
+    let assets = Arc::new((first, second));
+    get_only(
+        async move |headers: HeaderMap| {
+            if wants_first(&headers) { assets.0.respond(&headers) } else { assets.1.respond(&headers) }
+        },
+    )
 }
 
 /// A page that is restricted to its own files, and to calls of this service and of those in the OpenAPI document.

@@ -1,92 +1,53 @@
-//! Files that are the same for all clients: in memory, with an entity tag, and gzipped for clients that accept it.
-
-use std::{io::Read as _, sync::OnceLock};
+//! Files that are the same for all clients: in memory, with an entity tag.
 
 use axum::{
     body::Bytes,
     http::{
         HeaderMap, HeaderName, HeaderValue, StatusCode,
-        header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, VARY},
+        header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_TYPE, ETAG},
     },
     response::{IntoResponse as _, Response},
 };
-use flate2::read::GzDecoder;
 
-use crate::http::api::conditional::{Preconditions, file_tag};
+use crate::http::{
+    api::conditional::{Preconditions, file_tag},
+    error::ApiError,
+};
 
 pub(crate) struct Asset {
     headers: HeaderMap,
-    gzipped: Option<Variant>,
-    /// Unpacked for the first client that does not accept gzip; all browsers do.
-    plain: OnceLock<Variant>,
-}
-
-struct Variant {
     bytes: Bytes,
-    tag: HeaderValue,
 }
 
 impl Asset {
-    /// A file that is stored as it is. It may change with the binary, so clients revalidate it each time.
+    /// A file that may change with the binary, so clients revalidate it each time.
     pub(crate) fn new(media_type: &'static str, content: impl Into<Bytes>) -> Self {
-        let caching = HeaderValue::from_static("no-cache");
-        let headers = [(CONTENT_TYPE, HeaderValue::from_static(media_type)), (CACHE_CONTROL, caching)];
-        let plain = Variant::new(content.into()).into();
-        Self { headers: headers.into_iter().collect(), gzipped: None, plain }
-    }
-
-    /// A file that is stored gzipped, and whose path changes with its content.
-    pub(crate) fn gzipped(media_type: &'static str, packed: &'static [u8]) -> Self {
-        let gzipped = Some(Variant::new(Bytes::from_static(packed)));
-        let mut asset = Self { gzipped, plain: OnceLock::new(), ..Self::new(media_type, "") };
-        let caching = HeaderValue::from_static("public, max-age=31536000, immutable");
-        asset.headers.insert(CACHE_CONTROL, caching);
-        asset.headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
-        asset
+        let (bytes, caching) = (content.into(), HeaderValue::from_static("no-cache"));
+        let media_type = HeaderValue::from_static(media_type);
+        let headers = [(CONTENT_TYPE, media_type), (CACHE_CONTROL, caching), (ETAG, file_tag(&bytes))];
+        Self { headers: headers.into_iter().collect(), bytes }
     }
 
     pub(crate) fn with_headers<const N: usize>(mut self, headers: [(HeaderName, HeaderValue); N]) -> Self {
-        self.headers.extend(headers);
+        for (name, value) in headers {
+            self.headers.insert(name, value);
+        }
         self
     }
 
     /// The file, 304 for clients that have it, or 412 for clients that ask for a different version.
-    pub(crate) fn respond(&self, request: &HeaderMap) -> Response {
-        let mut headers = self.headers.clone();
-        let variant = match &self.gzipped {
-            Some(gzipped) if accepts_gzip(request) => {
-                headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-                gzipped
-            }
-            Some(gzipped) => self.plain.get_or_init(|| gzipped.unpacked()),
-            None => self.plain.get().expect("a file that is not stored gzipped is stored plain"),
-        };
-        headers.insert(ETAG, variant.tag.clone());
-        let preconditions = Preconditions::of(request);
-        if let Err(error) = preconditions.require_match(&variant.tag) {
-            error.into_response()
-        } else if preconditions.is_not_modified(&variant.tag) {
-            (StatusCode::NOT_MODIFIED, headers).into_response()
-        } else {
-            (headers, variant.bytes.clone()).into_response()
+    pub(crate) fn respond(&self, request: &HeaderMap) -> Result<Response, ApiError> {
+        let (tag, preconditions) = (&self.headers[ETAG], Preconditions::of(request));
+        preconditions.require_match(tag)?;
+        if preconditions.is_not_modified(tag) {
+            return Ok((StatusCode::NOT_MODIFIED, self.headers.clone()).into_response());
         }
-    }
-}
-
-impl Variant {
-    fn new(bytes: Bytes) -> Self {
-        Self { tag: file_tag(&bytes), bytes }
-    }
-
-    fn unpacked(&self) -> Self {
-        let mut plain = Vec::new();
-        GzDecoder::new(&*self.bytes).read_to_end(&mut plain).expect("the file was packed when it was stored");
-        Self::new(plain.into())
+        Ok((self.headers.clone(), self.bytes.clone()).into_response())
     }
 }
 
 /// A client without `Accept-Encoding` may not be able to unpack gzip.
-fn accepts_gzip(request: &HeaderMap) -> bool {
+pub(crate) fn accepts_gzip(request: &HeaderMap) -> bool {
     ["gzip", "*"].iter().any(|coding| weight(request, &ACCEPT_ENCODING, coding) > 0.0)
 }
 
