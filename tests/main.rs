@@ -30,6 +30,7 @@ mod storage {
     pub(crate) mod engines;
     mod file_engine;
     mod hash_chain;
+    mod load;
     mod log_copies;
     mod log_find;
     mod log_over_http;

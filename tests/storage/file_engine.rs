@@ -2,53 +2,19 @@
 
 mod engine;
 
-use std::{fs, sync::Arc};
+use std::sync::Arc;
 
 use adapters::event_log::embedded::EmbeddedLog;
-use application::{
-    contract,
-    ports::{EventLog, Fault, LogSource as _, Position, Version},
-};
+use application::{contract, ports::EventLog};
 
 use engine::FileEngine;
-
-type FileLog = EmbeddedLog<FileEngine>;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_example_meets_the_contract() {
     let directory = tempfile::tempdir().unwrap();
     contract::check_all(async || {
         let path = tempfile::tempdir_in(&directory).unwrap().keep().join("log");
-        Arc::new(FileLog::open(path).unwrap()) as Arc<dyn EventLog>
+        Arc::new(EmbeddedLog::<FileEngine>::open(path).unwrap()) as Arc<dyn EventLog>
     })
     .await;
-}
-
-#[tokio::test]
-async fn the_example_drops_a_frame_that_was_never_acknowledged() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("log");
-    contract::fill(&FileLog::open(&path).unwrap(), Version::START, 2).await;
-    let whole = fs::read(&path).unwrap();
-    fs::write(&path, [&whole[..], &whole[..30]].concat()).unwrap();
-    assert_eq!(FileLog::open(&path).unwrap().head().await, Ok(Position(2)));
-    assert!(fs::read(&path).unwrap() == whole, "the torn frame is gone");
-}
-
-#[tokio::test]
-async fn the_example_rejects_a_log_that_has_lost_its_end_and_salvages_the_rest() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("log");
-    contract::fill(&FileLog::open(&path).unwrap(), Version::START, 3).await;
-    let whole = fs::read(&path).unwrap();
-    fs::write(&path, &whole[..whole.len() - 1]).unwrap();
-    let rejected = FileLog::open(&path).unwrap_err();
-    assert_eq!(rejected.fault, Fault::Damaged);
-    assert!(rejected.detail.contains("ends at position 2, but commits up to 3"), "{rejected}");
-    assert_eq!(fs::read(&path).unwrap().len(), whole.len() - 1, "a rejected log stays as it is");
-
-    let salvaged = FileLog::salvage(&path).unwrap();
-    assert_eq!(salvaged.last_known, Position(3));
-    let read = salvaged.log.read(Position::START, application::ports::ReadBound::BATCH).await.unwrap();
-    assert_eq!(read.len(), 2);
 }

@@ -4,7 +4,6 @@ mod access;
 mod crash;
 mod durability;
 mod foreign;
-mod load;
 mod network;
 mod payload;
 mod quota;
@@ -75,6 +74,6 @@ async fn open_log(url: &str) -> NatsLog {
 }
 
 /// A node that shares the log with others.
-async fn open_store(url: &str) -> PetStore {
-    open_node(open(url).await, LogAccess::Shared).await
+async fn open_store(url: &str) -> Arc<PetStore> {
+    Arc::new(open_node(open(url).await, LogAccess::Shared).await)
 }

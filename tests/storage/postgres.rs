@@ -31,13 +31,8 @@ async fn the_postgresql_log_meets_the_contract() {
         open(&server.url(&database)).await
     };
     contract::check_all(fresh).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_reopened_postgresql_log_holds_everything() {
-    let mut server = PostgresServer::start();
-    let database = server.create_database();
-    let url = server.url(&database);
+    let database = server.lock().await.create_database();
+    let url = server.lock().await.url(&database);
     contract::a_reopened_log_holds_everything(async || open(&url).await).await;
 }
 

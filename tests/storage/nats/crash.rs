@@ -1,10 +1,12 @@
 //! Servers that are killed under load: everything that was acknowledged is still there, in order, and
 //! petstore needs no restart.
 
+use std::sync::Arc;
+
 use application::PetStore;
 use harness::{NatsCluster, NatsSync};
 
-use super::{load::Load, open, open_store};
+use super::{super::load::Load, open, open_store};
 
 /// Acknowledged pets that show that the stores are at work.
 const SOME: usize = 200;
@@ -82,7 +84,7 @@ async fn a_node_leaves_a_leader_that_is_cut_off_from_the_others() {
     load.holds_in(&*open(&cluster.url("PETS")).await, "leader cut off").await;
 }
 
-async fn two_stores(cluster: &NatsCluster) -> Vec<PetStore> {
+async fn two_stores(cluster: &NatsCluster) -> Vec<Arc<PetStore>> {
     let url = cluster.url("PETS");
     vec![open_store(&url).await, open_store(&url).await]
 }
