@@ -100,8 +100,10 @@ fn every_page_is_allowed_if_the_operator_says_so() {
 
 #[test]
 fn an_invalid_origin_is_rejected_at_the_start() {
-    for wrong in ["shop.example.com", "https://shop.example.com/", "https://Shop.example.com", ""] {
-        harness::petstore(["serve", "--cors-origin", wrong]).exits_with(2).says("http(s)://HOST");
+    let hosts = "shop.example.com/ Shop.example.com shop.example.com:443 a@shop.example.com *.example.com/";
+    let hosts = hosts.split(' ').map(|host| format!("https://{host}"));
+    for wrong in hosts.chain(["", "null", "shop.example.com", "file://x"].map(str::to_owned)) {
+        harness::petstore(["serve", "--cors-origin", &wrong]).exits_with(2).says("http(s)://HOST");
     }
 }
 

@@ -29,14 +29,11 @@ fn a_path_that_is_nearly_right_gets_a_hint() {
     let app = App::start();
     for (path, meant) in [
         ("/pets", Some("/v1/pets")),
-        ("/pets/", Some("/v1/pets")),
         ("/pets/7", Some("/v1/pets/7")),
         ("/store/orders", Some("/v1/store/orders")),
         ("/v1/pets/", Some("/v1/pets")),
-        ("/v1/pets/7/", Some("/v1/pets/7")),
         ("/v1/v1/pets", Some("/v1/pets")),
         ("/openapi.json/", Some("/openapi.json")),
-        ("/v1/pets//", Some("/v1/pets")),
         ("/v1/petz", Some("/v1/pets")),
         ("/v1/dogs", None),
         ("/pets/7/8", None),
@@ -48,16 +45,6 @@ fn a_path_that_is_nearly_right_gets_a_hint() {
     let long = app.get(&format!("/pets/{}", "7".repeat(1_000))).error(404, "not_found");
     assert!(long.len() < 200, "a message does not grow with the request: {long}");
     app.anonymous("GET", "/v1/pets/").send().error(401, "unauthorized");
-}
-
-#[test]
-fn a_bad_key_and_a_bad_body_are_rejected_at_once() {
-    let app = App::start();
-    let call = app.call("POST", "/v1/pets").header("Idempotency-Key", "\"a");
-    let message = call.json(r#"{"name":"","categoryId":"7"}"#).send().error(400, "invalid_request");
-    for fault in ["Idempotency-Key must", "; name must", "; categoryId must"] {
-        assert!(message.contains(fault), "{message}");
-    }
 }
 
 #[test]

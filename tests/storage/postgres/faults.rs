@@ -33,7 +33,7 @@ async fn a_killed_server_loses_nothing_and_its_nodes_recover_without_a_restart()
 async fn an_append_whose_reply_is_lost_is_unclear_and_one_that_was_not_sent_is_not_stored() {
     let server = PostgresServer::start();
     let proxy = CutProxy::start(server.address()).await;
-    let log = PostgresLog::open(&server.url_through(proxy.address(), "postgres")).await.unwrap();
+    let log = PostgresLog::open(&url_through(&proxy, &server)).await.unwrap();
     let record = contract::record(1);
     proxy.lose_the_response_to("pet 1");
     let lost = log.append(Version::START, &record).await;
@@ -59,7 +59,7 @@ async fn an_append_whose_reply_is_lost_is_unclear_and_one_that_was_not_sent_is_n
 async fn a_node_reports_a_silent_network_and_recovers_when_it_heals() {
     let server = PostgresServer::start();
     let proxy = CutProxy::start(server.address()).await;
-    let store = node(&server.url_through(proxy.address(), "postgres")).await;
+    let store = node(&url_through(&proxy, &server)).await;
     let other = node(&server.url("postgres")).await;
     create(&store, "Before").await.unwrap();
 
@@ -117,4 +117,8 @@ async fn a_server_that_turns_read_only_stores_nothing_and_says_so() {
 
     assert!(rejected.detail.contains("read-only"), "{rejected}");
     assert!(log.head().await.unwrap() >= Position(1), "it can still be read");
+}
+
+fn url_through(proxy: &CutProxy, server: &PostgresServer) -> String {
+    server.url("postgres").replace(&server.address().to_string(), &proxy.address().to_string())
 }
