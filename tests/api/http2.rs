@@ -1,5 +1,10 @@
 //! The same interface over HTTP/2, called by an independent client: curl.
 
+use std::{
+    io::{Read as _, Write as _},
+    net,
+};
+
 use axum::http::Request;
 use harness::{App, REX, succeed};
 use tokio::net::TcpStream;
@@ -70,4 +75,71 @@ fn a_request_names_one_host_without_doubt() {
     assert_eq!(status("shop.example.com", Some("SHOP.example.com")), 200);
     assert_eq!(status("shop.example.com", Some("other.example.com")), 400);
     assert_eq!(status("user@shop.example.com", None), 400);
+}
+
+#[test]
+fn cookies_split_into_many_fields_count_as_one_header() {
+    let app = App::start();
+    let crumbs = (0..150).map(|crumb| ("cookie", format!("crumb{crumb}=1")));
+    let head = head("GET", "/livez").into_iter().chain(crumbs);
+    assert_eq!(converse(&app, &[headers(END_STREAM, head)]), Some(STATUS_200));
+}
+
+/// The HTTP/2 library discards them, although RFC 9113 calls such a request malformed. No trailer is ever read.
+#[test]
+fn pseudo_headers_in_trailers_do_not_change_the_request() {
+    let app = App::start();
+    let json = ("content-type", "application/json".into());
+    let key = ("authorization", format!("Bearer {}", app.key));
+    let post = head("POST", "/v1/pets").into_iter().chain([json, key]);
+    let body = frame(DATA, 0, REX.as_bytes());
+    let trailers = [(":method", "GET".into()), (":path", "/livez".into())];
+    let status = converse(&app, &[headers(0, post), body, headers(END_STREAM, trailers)]);
+    assert!(status.is_some_and(|status| status != STATUS_200), "{status:?}");
+    assert_eq!(app.get("/v1/pets").json()[0]["name"], "Rex");
+}
+
+const DATA: u8 = 0x0;
+const HEADERS: u8 = 0x1;
+const RST_STREAM: u8 = 0x3;
+const END_STREAM: u8 = 0x1;
+const END_HEADERS: u8 = 0x4;
+
+/// `:status: 200` as an entry of the static table.
+const STATUS_200: u8 = 0x88;
+
+fn head(method: &str, path: &str) -> [(&'static str, String); 4] {
+    [(":method", method), (":scheme", "http"), (":authority", "localhost"), (":path", path)]
+        .map(|(name, value)| (name, value.to_owned()))
+}
+
+/// A HEADERS frame with literal fields (RFC 7541, section 6.2.2).
+fn headers(flags: u8, fields: impl IntoIterator<Item = (&'static str, String)>) -> Vec<u8> {
+    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+    let fields = fields.into_iter().flat_map(|(name, value)| [vec![0], text(name), text(&value)].concat());
+    frame(HEADERS, flags | END_HEADERS, &fields.collect::<Vec<_>>())
+}
+
+/// A frame of the first stream.
+fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &1_u32.to_be_bytes(), payload].concat()
+}
+
+/// Sends these frames, and returns the first byte of the response head, or `None` if the stream is reset.
+fn converse(app: &App, frames: &[Vec<u8>]) -> Option<u8> {
+    let mut stream = net::TcpStream::connect(app.address()).unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+    stream.write_all(&frames.concat()).unwrap();
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).unwrap();
+        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+        stream.read_exact(&mut payload).unwrap();
+        match head[3] {
+            HEADERS => return Some(payload[0]),
+            RST_STREAM => return None,
+            _ => {}
+        }
+    }
 }
