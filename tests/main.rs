@@ -50,7 +50,6 @@ mod faults {
     mod deleted_files;
     mod descriptors;
     mod fuzz_corpus;
-    mod liveness;
     mod log_faults;
     mod planted_links;
     mod simulation;
@@ -90,7 +89,6 @@ mod repository {
     mod architecture;
     mod bill_of_materials;
     mod documentation;
-    mod planted_bugs;
     mod test_lists;
     mod wording;
 }

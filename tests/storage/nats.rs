@@ -45,7 +45,7 @@ async fn keeps_the_contract(cluster: &NatsCluster) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_acknowledgement_adds_exactly_one_pet() {
     let cluster = NatsCluster::start(1, NatsSync::Default).await;
-    let proxy = CutProxy::start(cluster.servers()[0].address()).await;
+    let proxy = CutProxy::start(cluster.servers[0].address()).await;
     let store = open_store(&format!("nats://{}/PETS", proxy.address())).await;
     proxy.lose_the_response_to("Rex");
     let created = create(&store, "Rex").await.expect("the store finds out that Rex is stored");

@@ -3,20 +3,25 @@
 mod failover;
 mod faults;
 mod network;
-mod nodes;
 mod rejection;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use adapters::event_log::postgres::PostgresLog;
 use application::{
-    contract,
+    LogAccess, PetStore, contract,
     ports::{AppendError, DurabilityLevel, EventLog, Fault, LogSource as _, Position, ReadBound, Version},
 };
-use harness::PostgresServer;
+use harness::{PostgresServer, eventually_ok as eventually, open_node};
 use tokio::{sync::Mutex, task::JoinSet};
 
-use self::nodes::eventually;
+/// Longer than anything takes on a busy machine.
+const TIMEOUT: Duration = Duration::from_mins(1);
+
+/// A node on the log at `url`.
+async fn node(url: &str) -> Arc<PetStore> {
+    Arc::new(open_node(open(url).await, LogAccess::Shared).await)
+}
 
 async fn open(url: &str) -> Arc<dyn EventLog> {
     Arc::new(PostgresLog::open(url).await.unwrap())

@@ -12,10 +12,10 @@ const SOME: usize = 200;
 async fn nothing_is_lost_when_the_leader_is_killed() {
     let (mut cluster, load) = cluster_under_load().await;
     let leader = cluster.leader_of("PETS").await;
-    cluster.servers_mut()[leader].kill();
+    cluster.servers[leader].kill();
     load.continues(SOME).await;
-    cluster.servers_mut()[leader].start_again();
-    cluster.servers()[leader].wait_until_ready().await;
+    cluster.servers[leader].start_again();
+    cluster.servers[leader].wait_until_ready().await;
     holds_everything(load, &cluster, "leader killed").await;
 }
 
@@ -24,18 +24,18 @@ async fn two_servers_of_three_may_die_and_come_back() {
     let (mut cluster, load) = cluster_under_load().await;
     let survivor = cluster.leader_of("PETS").await;
     let dead = [(survivor + 1) % 3, (survivor + 2) % 3];
-    dead.iter().for_each(|server| cluster.servers_mut()[*server].kill());
+    dead.iter().for_each(|server| cluster.servers[*server].kill());
     load.is_rejected_everywhere().await;
-    dead.iter().for_each(|server| cluster.servers_mut()[*server].start_again());
+    dead.iter().for_each(|server| cluster.servers[*server].start_again());
     holds_everything(load, &cluster, "two of three killed").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_servers_may_die_and_come_back() {
     let (mut cluster, load) = cluster_under_load().await;
-    cluster.servers_mut().iter_mut().for_each(NatsServer::kill);
+    cluster.servers.iter_mut().for_each(NatsServer::kill);
     load.is_rejected_everywhere().await;
-    cluster.servers_mut().iter_mut().for_each(NatsServer::start_again);
+    cluster.servers.iter_mut().for_each(NatsServer::start_again);
     holds_everything(load, &cluster, "all three killed").await;
 }
 
@@ -43,9 +43,9 @@ async fn all_servers_may_die_and_come_back() {
 async fn a_leader_that_freezes_is_replaced() {
     let (cluster, load) = cluster_under_load().await;
     let leader = cluster.leader_of("PETS").await;
-    cluster.servers()[leader].freeze();
+    cluster.servers[leader].freeze();
     load.continues(SOME).await;
-    cluster.servers()[leader].thaw();
+    cluster.servers[leader].thaw();
     holds_everything(load, &cluster, "leader frozen").await;
 }
 
@@ -55,7 +55,7 @@ async fn a_node_leaves_a_leader_that_is_cut_off_from_the_others() {
     let cluster = NatsCluster::start_divisible(NatsSync::Default).await;
     let elsewhere = open_store(&cluster.url("PETS")).await;
     let leader = cluster.leader_of("PETS").await;
-    let next_to_the_leader = format!("nats://{}/PETS", cluster.servers()[leader].address());
+    let next_to_the_leader = format!("nats://{}/PETS", cluster.servers[leader].address());
     let load = Load::start(vec![open_store(&next_to_the_leader).await, elsewhere]);
     load.continues_everywhere(SOME).await;
     cluster.cut_off(leader);

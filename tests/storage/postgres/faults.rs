@@ -9,11 +9,7 @@ use application::{
 };
 use harness::{CutProxy, PostgresServer, all_pets, create};
 
-use super::{
-    super::load::Load,
-    nodes::{TIMEOUT, eventually, node},
-    open,
-};
+use super::{super::load::Load, TIMEOUT, eventually, node, open};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_server_loses_nothing_and_its_nodes_recover_without_a_restart() {
