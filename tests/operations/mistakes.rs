@@ -12,7 +12,7 @@ use std::{
 use harness::{App, Finished, finished, key_file, petstore, program, serve, signal, wait_until};
 use tempfile::TempDir;
 
-use super::tls::Secure;
+use super::tls::start_secure;
 
 /// A closed store with so many pets, and its URL.
 fn store_with(pets: usize) -> (TempDir, String) {
@@ -80,15 +80,15 @@ fn two_listeners_on_one_address_are_named() {
 
 #[test]
 fn a_wrong_scheme_leads_to_the_right_one() {
-    let secure = Secure::start(&["--ops-listen", "127.0.0.1:0"]);
+    let secure = start_secure(&["--ops-listen", "127.0.0.1:0"]);
     let plain = App::start_with(&["--ops-listen", "127.0.0.1:0"]);
-    let directory = secure.app.directory();
-    let (ca, key) = (directory.join("ca.pem"), key_file(directory, &secure.app.key));
+    let directory = secure.directory();
+    let (ca, key) = (directory.join("ca.pem"), key_file(directory, &secure.key));
     let (ca, key) = (ca.to_str().unwrap(), key.to_str().unwrap());
     let target = format!("sled:{}", directory.join("copy").display());
     for (url, hint) in [
         (
-            format!("http://{}", secure.app.admin()),
+            format!("http://{}", secure.admin()),
             "if the service uses TLS, use https:// instead of http://",
         ),
         (
