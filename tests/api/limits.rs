@@ -132,4 +132,3 @@ fn one_address_gets_so_many_connections_and_others_get_theirs() {
     held.pop();
     wait_until("a place is free again", || app.get("/v1/pets").status == 200);
 }
-

@@ -241,4 +241,3 @@ fn request_heads_have_a_size_limit() {
         assert!(matches!(statuses[..], [] | [400 | 431]), "{path} {count} {size}: {statuses:?}");
     }
 }
-

@@ -8,8 +8,7 @@
 
 use std::{
     collections::HashMap,
-    env, fs,
-    iter,
+    env, fs, iter,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
 };

@@ -141,7 +141,8 @@ fn bodies_that_never_end_hold_little_memory() {
                 }
                 for (response, _) in &mut bodies {
                     let response = timeout(Duration::from_millis(50), response).await;
-                    busy += usize::from(response.is_ok_and(|done| done.is_ok_and(|done| done.status() == 503)));
+                    busy +=
+                        usize::from(response.is_ok_and(|done| done.is_ok_and(|done| done.status() == 503)));
                 }
                 (peer, bodies, busy)
             });

@@ -101,7 +101,8 @@ fn a_second_signal_does_not_wait_for_a_stalled_reader_of_the_log() {
 #[test]
 fn the_log_says_how_many_lines_a_stalled_reader_missed() {
     let (_app, log) = start_with_full_log();
-    let output = BufReader::new(log).lines().map(Result::unwrap).find(|line| line.contains("log lines dropped"));
+    let output =
+        BufReader::new(log).lines().map(Result::unwrap).find(|line| line.contains("log lines dropped"));
     assert!(output.is_some_and(|line| line.contains("WARN")));
 }
 

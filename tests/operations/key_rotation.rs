@@ -70,4 +70,3 @@ fn only_the_new_key_works_after_the_overlap() {
     app.wait_for_status(&new, 200);
     keys(&app, &["rotate", &app.key]).exits_with(1).says("was already rotated");
 }
-

@@ -87,10 +87,7 @@ fn a_wrong_scheme_leads_to_the_right_one() {
     let (ca, key) = (ca.to_str().unwrap(), key.to_str().unwrap());
     let target = format!("sled:{}", directory.join("copy").display());
     for (url, hint) in [
-        (
-            format!("http://{}", secure.admin()),
-            "if the service uses TLS, use https:// instead of http://",
-        ),
+        (format!("http://{}", secure.admin()), "if the service uses TLS, use https:// instead of http://"),
         (
             format!("https://{}", plain.admin()),
             "the service does not use TLS: use http:// instead of https://",

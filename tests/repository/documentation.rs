@@ -204,4 +204,3 @@ fn every_message_on_the_troubleshooting_page_is_in_the_sources() {
     }
     assert!(messages > 25, "{messages}");
 }
-

@@ -53,7 +53,8 @@ fn no_text_contains_a_phrase_to_avoid() {
         let Some(text) = text_of(&path) else { continue };
         for (forms, replacement) in AVOID {
             for phrase in forms.split('|').filter(|phrase| contains(&text, phrase)) {
-                let is_known = |(file, known, _): &(&str, &str, &str)| path == root().join(file) && *known == phrase;
+                let is_known =
+                    |(file, known, _): &(&str, &str, &str)| path == root().join(file) && *known == phrase;
                 if !EXCEPTIONS.iter().any(is_known) {
                     found.push(format!("{}: \"{phrase}\"; write: {replacement}", path.display()));
                 }

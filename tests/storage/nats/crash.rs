@@ -24,9 +24,13 @@ async fn two_servers_of_three_may_die_and_come_back() {
     let (mut cluster, load) = cluster_under_load().await;
     let survivor = cluster.leader_of("PETS").await;
     let dead = [(survivor + 1) % 3, (survivor + 2) % 3];
-    dead.iter().for_each(|server| cluster.servers[*server].kill());
+    for server in dead {
+        cluster.servers[server].kill();
+    }
     load.is_rejected_everywhere().await;
-    dead.iter().for_each(|server| cluster.servers[*server].start_again());
+    for server in dead {
+        cluster.servers[server].start_again();
+    }
     holds_everything(load, &cluster, "two of three killed").await;
 }
 

@@ -172,4 +172,3 @@ fn a_use_that_cannot_be_saved_has_no_effect_and_is_saved_later() {
     fixture.keys.save_last_uses();
     assert_eq!(fixture.file.last_uses().unwrap().len(), 1);
 }
-
