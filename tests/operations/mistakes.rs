@@ -125,8 +125,11 @@ fn values_that_are_no_numbers_are_named_with_the_rule() {
     for (flag, value, rule) in [
         ("--drain", "-5s", "it must not be negative"),
         ("--max-pets", "-1", "it must not be negative"),
+        ("--max-connections", "-1", "it must not be negative"),
+        ("--max-pets", "-10", "it must not be negative"),
         ("--drain", "soon", "expected a number with a unit, for example 10s"),
         ("--drain-delay", "5", "expected a number with a unit, for example 10s"),
+        ("--max-pets", "many", "expected a whole number"),
         ("--max-pets", "1.5", "expected a whole number"),
     ] {
         for arguments in [vec![flag.to_owned(), value.to_owned()], vec![format!("{flag}={value}")]] {

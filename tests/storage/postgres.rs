@@ -99,9 +99,9 @@ async fn a_rejected_session_says_why_and_reveals_no_password() {
     let server = PostgresServer::start();
     let url = server.url("postgres");
     for (url, word) in [
-        (url.replace("hunter2", "hunter3"), "password authentication failed"),
+        (url.replace("hunter2", "hunter3"), "(SQLSTATE 28P01); check the user and the password"),
         (url.replace(":hunter2", ""), "password missing"),
-        (server.url("nowhere"), "\"nowhere\" does not exist"),
+        (server.url("nowhere"), "(SQLSTATE 3D000); create the database, or correct the URL"),
         (format!("{url}?sslmode=require"), "TLS"),
     ] {
         let rejected = PostgresLog::open(&url).await.unwrap_err();

@@ -139,6 +139,11 @@ mod tests {
         }
 
         #[test]
+        fn a_double_click_selects_the_whole_key(key in any_key()) {
+            prop_assert!(key.reveal().bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_'));
+        }
+
+        #[test]
         fn one_changed_character_is_always_detected(key in any_key(), at in 0..PREFIX.len() + DIGITS, to: char) {
             let mut characters: Vec<char> = key.reveal().chars().collect();
             prop_assume!(characters[at] != to);
@@ -181,6 +186,11 @@ mod tests {
         let key = ApiKey::from_random(*b"twenty-one bytes long");
         assert_eq!(key.reveal(), "petstore_ehvpavkmf4ppyvk541h7jx35ecg6rvvecwsgn6sh");
         assert_eq!(&*key.hash().id().0, "571aa35373f7");
+    }
+
+    #[test]
+    fn two_keys_are_never_the_same() {
+        assert_ne!(ApiKey::generate().unwrap().reveal(), ApiKey::generate().unwrap().reveal());
     }
 
     #[test]
