@@ -75,4 +75,3 @@ fn a_locked_table_is_not_called_a_lost_connection() {
     app.wait_until_ready();
     assert_eq!(app.post(REX).status, 201);
 }
-
