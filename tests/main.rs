@@ -30,6 +30,7 @@ mod storage {
     pub(crate) mod engines;
     mod file_engine;
     mod hash_chain;
+    mod load;
     mod log_copies;
     mod log_find;
     mod log_over_http;
@@ -49,7 +50,6 @@ mod faults {
     mod deleted_files;
     mod descriptors;
     mod fuzz_corpus;
-    mod liveness;
     mod log_faults;
     mod planted_links;
     mod simulation;
@@ -89,7 +89,6 @@ mod repository {
     mod architecture;
     mod bill_of_materials;
     mod documentation;
-    mod planted_bugs;
     mod test_lists;
     mod wording;
 }

@@ -34,25 +34,17 @@ fn pet(number: usize) -> String {
     pet.to_string()
 }
 
-/// A client that sends requests until the end. Its traffic rises and falls within `period` seconds.
-struct Client<'a> {
-    start: Instant,
-    ended: &'a AtomicBool,
-    period: f64,
-    /// Seconds between two requests at the busiest moment.
-    interval: f64,
-}
-
-impl Client<'_> {
-    fn run(&self, request: impl Fn(usize) -> Response) {
-        for number in PETS.. {
-            if self.ended.load(Relaxed) {
-                return;
-            }
-            request(number);
-            let wave = (self.start.elapsed().as_secs_f64() * TAU / self.period).sin();
-            thread::sleep(Duration::from_secs_f64(self.interval * (2.0 - wave)));
+/// Sends requests until the end. The traffic rises and falls within `period` seconds; `interval` is the number of seconds
+/// between two requests at the busiest moment.
+fn send(ended: &AtomicBool, period: f64, interval: f64, request: impl Fn(usize) -> Response) {
+    let start = Instant::now();
+    for number in PETS.. {
+        if ended.load(Relaxed) {
+            return;
         }
+        request(number);
+        let wave = (start.elapsed().as_secs_f64() * TAU / period).sin();
+        thread::sleep(Duration::from_secs_f64(interval * (2.0 - wave)));
     }
 }
 
@@ -69,22 +61,20 @@ fn main() {
     admin.open(&format!("http://{}/", app.admin()));
     admin.see("#overview:not([hidden])");
 
-    let (start, ended) = (Instant::now(), &AtomicBool::new(false));
-    let client = |period, interval| Client { start, ended, period, interval };
+    let ended = &AtomicBool::new(false);
     thread::scope(|clients| {
         for (period, query) in [(150.0, ""), (190.0, "?status=available"), (230.0, "?limit=50")] {
-            let (client, shop) = (client(period, 0.012), &shop);
-            clients.spawn(move || client.run(|_| app.get_as(shop, &format!("/v1/pets{query}"))));
+            let (shop, path) = (&shop, format!("/v1/pets{query}"));
+            clients.spawn(move || send(ended, period, 0.012, |_| app.get_as(shop, &path)));
         }
         for period in [90.0, 110.0, 130.0, 170.0] {
-            let (client, post) = (client(period, 0.05), app.anonymous("POST", "/v1/pets"));
-            let post = post.key(&warehouse);
-            clients.spawn(move || client.run(|number| post.clone().json(pet(number)).send()));
+            let post = app.anonymous("POST", "/v1/pets").key(&warehouse);
+            clients.spawn(move || send(ended, period, 0.05, |number| post.clone().json(pet(number)).send()));
         }
         // An outdated client of the shop sends a parameter that is not allowed.
-        clients.spawn(|| client(60.0, 0.2).run(|_| app.get_as(&shop, "/v1/pets?limit=500")));
+        clients.spawn(|| send(ended, 60.0, 0.2, |_| app.get_as(&shop, "/v1/pets?limit=500")));
         clients.spawn(|| {
-            client(70.0, 0.3).run(|number| app.get_as(&reports, &format!("/v1/pets/{}", 1 + number % PETS)));
+            send(ended, 70.0, 0.3, |number| app.get_as(&reports, &format!("/v1/pets/{}", 1 + number % PETS)));
         });
         thread::sleep(TRAFFIC);
         fs::write(root().join("docs/admin-page.png"), admin.screenshot()).expect("docs can be written");

@@ -1,4 +1,4 @@
-//! Cheap polling and the headers around it: entity tags, 304, `HEAD`, `OPTIONS`, caching, request ids, traces.
+//! Cheap polling and the headers around it: entity tags, 304, `HEAD`, caching, request ids, traces.
 
 use harness::{App, Response};
 
@@ -112,29 +112,6 @@ fn head_is_get_without_the_body() {
     let page = app.get("/v1/pets");
     let head = app.call("HEAD", "/v1/pets").header("If-None-Match", page.header("etag").unwrap()).send();
     assert_eq!(head.status, 304);
-}
-
-#[test]
-fn options_lists_the_methods_of_a_path_for_callers_with_a_key() {
-    let app = App::start();
-    for (path, allow) in [
-        ("/v1/pets", "GET, HEAD, POST, OPTIONS"),
-        ("/v1/pets/1", "GET, HEAD, OPTIONS"),
-        ("/v1/store/orders", "GET, HEAD, OPTIONS"),
-        ("/livez", "GET, HEAD, OPTIONS"),
-        ("/openapi.json", "GET, HEAD, OPTIONS"),
-        ("/docs", "GET, HEAD, OPTIONS"),
-    ] {
-        let options = app.call("OPTIONS", path).send();
-        assert_eq!((options.status, options.body.len()), (204, 0), "{path}");
-        let mut allowed: Vec<_> = options.header("allow").unwrap().split(", ").collect();
-        let mut expected: Vec<_> = allow.split(", ").collect();
-        allowed.sort_unstable();
-        expected.sort_unstable();
-        assert_eq!(allowed, expected, "{path}");
-    }
-    app.anonymous("OPTIONS", "/v1/pets").send().error(401, "unauthorized");
-    app.call("OPTIONS", "/v1/nowhere").send().error(404, "not_found");
 }
 
 #[test]

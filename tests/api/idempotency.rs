@@ -65,7 +65,7 @@ fn a_rejected_request_does_not_use_up_its_key() {
 }
 
 #[test]
-fn a_key_has_1_to_255_visible_characters_and_is_given_once() {
+fn a_key_has_1_to_255_visible_characters() {
     let app = App::start();
     for good in
         ["a".repeat(255), "!~".into(), "\"quoted\"".into(), "550e8400-e29b-41d4-a716-446655440000".into()]
@@ -76,13 +76,6 @@ fn a_key_has_1_to_255_visible_characters_and_is_given_once() {
         let message = send(&app, &app.key, bad, REX).error(400, "invalid_request");
         assert!(message.contains("Idempotency-Key"), "{bad:?}: {message}");
     }
-    let twice = app
-        .call("POST", "/v1/pets")
-        .header("Idempotency-Key", "a")
-        .header("Idempotency-Key", "a")
-        .json(REX)
-        .send();
-    twice.error(400, "invalid_request");
 }
 
 #[test]

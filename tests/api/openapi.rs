@@ -109,14 +109,7 @@ fn the_document_describes_the_specified_interface() {
         assert_eq!(operation["x-hideTryItPanel"] == true, hidden, "{id}");
         assert_eq!(operation["x-stability"] == "experimental", hidden, "{id}");
     }
-    let parameters = operation(&document, "listPets")["parameters"].as_array().unwrap();
-    let limit = &parameters.iter().find(|parameter| parameter["name"] == "limit").unwrap()["schema"];
-    assert_eq!(
-        (&limit["minimum"], &limit["maximum"], &limit["default"]),
-        (&json!(1), &json!(100), &json!(20))
-    );
     let schemas = &document["components"]["schemas"];
-    assert_eq!(schemas["PetStatus"]["enum"], json!(["available", "pending", "sold"]));
     assert_eq!(schemas["NewPet"]["required"], json!(["name", "categoryId"]));
     assert_eq!(schemas["Pet"]["allOf"][0]["$ref"], "#/components/schemas/NewPet");
     assert_eq!(schemas["Error"]["required"], json!(["code", "message", "status"]));

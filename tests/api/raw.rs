@@ -241,29 +241,3 @@ fn request_heads_have_a_size_limit() {
         assert!(matches!(statuses[..], [] | [400 | 431]), "{path} {count} {size}: {statuses:?}");
     }
 }
-
-#[test]
-fn huge_numbers_and_deep_nesting_get_an_immediate_response() {
-    let app = App::start();
-    let digits = "9".repeat(60_000);
-    for body in [
-        format!(r#"{{"name":"a","categoryId":{digits}}}"#),
-        format!(r#"{{"name":"a","categoryId":1e{digits}}}"#),
-        format!(r#"{{"name":"a","categoryId":0.{digits}}}"#),
-        format!(r#"{{"name":"a","categoryId":-{digits}e-{digits}}}"#, digits = &digits[..30_000]),
-        format!(r#"{{"name":"{}","categoryId":1}}"#, "\\u0061".repeat(10_000)),
-        "[".repeat(65_000),
-        "{\"a\":".repeat(13_000),
-        format!("{{\"name\":{}", "\"\\".repeat(30_000)),
-        format!("{}{{}}", " ".repeat(60_000)),
-    ] {
-        app.post(&body).error(400, "invalid_request");
-    }
-    for path in [format!("/v1/pets/{}", &digits[..9_000]), "/v1/pets/-9223372036854775809".into()] {
-        app.get(&path).error(404, "not_found");
-    }
-    app.get(&format!("/v1/pets?limit={}", &digits[..9_000])).error(400, "invalid_request");
-    app.get(&format!("/v1/pets?{}", "a=b&".repeat(2_000))).json();
-    let zero = format!(r#"{{"name":"a","categoryId":0e{digits}}}"#);
-    assert_eq!(app.post(&zero).json()["categoryId"], 0, "which is still zero");
-}

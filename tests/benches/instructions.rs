@@ -8,15 +8,12 @@
 
 use std::{
     collections::HashMap,
-    env, fs,
-    io::{Read as _, Write as _},
-    iter,
-    net::{SocketAddr, TcpStream},
+    env, fs, iter,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
 };
 
-use harness::{App, Response, program, wait_until};
+use harness::{App, Connection, program, wait_until};
 
 /// Every count is taken with so many requests and with so many more, and the difference divided by theirs: what the
 /// start, the end and the connection cost then plays no part.
@@ -32,18 +29,9 @@ const PETS: usize = 120;
 /// The part of a bound by which a count may rise. Smaller changes are for the benchmark to judge.
 const TOLERANCE: f64 = 0.1;
 
-/// The functions of the allocator that allocate, and all that the service calls.
+/// The functions of the allocator that allocate.
 const ALLOCATING: [&str; 6] =
     ["mi_malloc", "mi_malloc_aligned", "mi_zalloc", "mi_zalloc_aligned", "mi_realloc", "mi_realloc_aligned"];
-const ALLOCATOR: [&str; 7] = [
-    "mi_malloc",
-    "mi_malloc_aligned",
-    "mi_zalloc",
-    "mi_zalloc_aligned",
-    "mi_realloc",
-    "mi_realloc_aligned",
-    "mi_free",
-];
 
 /// Name, method, paths in turn, and body of each operation.
 const OPERATIONS: [(&str, &str, &[&str], &str); 3] = [
@@ -195,14 +183,18 @@ fn run(method: &str, paths: &[&str], body: &str, requests: usize) -> Counts {
     app.wait_until_listening().expect("the program starts");
     // Asking the service itself would count, and the number of attempts varies.
     wait_until("the store is open", || app.printed().0.contains("\nready: "));
-    let mut client = Client::connect(app.address(), &app.key);
+    let mut client = Connection::open(app.address(), &app.key);
+    let mut send = |method: &str, path: &str, body: &str| {
+        let response = client.send(request(&app.key, method, path, body).as_bytes());
+        response.expect("the service keeps the connection open")
+    };
     for number in 0..PETS {
         let status = ["available", "pending", "sold"][number % 3];
         let pet = PET.replace("available", status);
-        assert_eq!(client.send("POST", "/v1/pets", &pet).status, 201, "a pet is added");
+        assert_eq!(send("POST", "/v1/pets", &pet).status, 201, "a pet is added");
     }
     for path in paths.iter().cycle().take(requests) {
-        let response = client.send(method, path, body);
+        let response = send(method, path, body);
         assert!((200..300).contains(&response.status), "{method} {path}: {}", response.text());
     }
     drop(client);
@@ -235,7 +227,7 @@ impl Counts {
                 "fn" => inside = name(&mut names, value),
                 "cfn" => called = name(&mut names, value),
                 "totals:" => all = number(value),
-                "calls" if ALLOCATOR.contains(&called) && !ALLOCATOR.contains(&inside) => {
+                "calls" if is_allocator(called) && !is_allocator(inside) => {
                     let cost = lines.next().and_then(|line| line.rsplit(' ').next());
                     in_the_allocator += number(cost.expect("calls have a cost"));
                     if ALLOCATING.contains(&called) {
@@ -247,6 +239,10 @@ impl Counts {
         }
         Self { instructions: all - in_the_allocator, allocations }
     }
+}
+
+fn is_allocator(function: &str) -> bool {
+    function == "mi_free" || ALLOCATING.contains(&function)
 }
 
 /// The name of a function that is given as a number, and as a name too the first time.
@@ -261,39 +257,13 @@ fn number(text: &str) -> u64 {
     text.parse().expect("callgrind counts in whole numbers")
 }
 
-/// One kept-alive connection: each request is sent whole, and its response is read whole before the next.
-struct Client<'a> {
-    stream: TcpStream,
-    key: &'a str,
-}
-
-impl<'a> Client<'a> {
-    fn connect(address: SocketAddr, key: &'a str) -> Self {
-        let stream = TcpStream::connect(address).expect("the service accepts a connection");
-        stream.set_nodelay(true).expect("TCP has no delay");
-        Self { stream, key }
-    }
-
-    fn send(&mut self, method: &str, path: &str, body: &str) -> Response {
-        let content = if body.is_empty() {
-            String::new()
-        } else {
-            format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len())
-        };
-        let request = format!(
-            "{method} {path} HTTP/1.1\r\nhost: petstore\r\nauthorization: Bearer {}\r\n{content}\r\n{body}",
-            self.key
-        );
-        self.stream.write_all(request.as_bytes()).expect("the service takes a request");
-        let mut response = Vec::new();
-        let mut part = [0; 16 * 1024];
-        loop {
-            let length = self.stream.read(&mut part).expect("the service responds");
-            assert!(length > 0, "the service keeps the connection open");
-            response.extend_from_slice(&part[..length]);
-            if let Some(response) = Response::parse(&response, false) {
-                return response;
-            }
-        }
-    }
+fn request(key: &str, method: &str, path: &str, body: &str) -> String {
+    let content = if body.is_empty() {
+        String::new()
+    } else {
+        format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len())
+    };
+    format!(
+        "{method} {path} HTTP/1.1\r\nhost: petstore\r\nauthorization: Bearer {key}\r\n{content}\r\n{body}"
+    )
 }

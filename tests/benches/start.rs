@@ -12,21 +12,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use adapters::event_log::{sled::SledLog, sqlite::SqliteLog};
-use application::{
-    Digest, KeyId, RequestKey, codec,
-    commit::{Commit, Entry, NodeId},
-    ports::{CommitId, EventLog, Position, Version},
-};
-use chrono::{DateTime, TimeDelta};
+use application::{KeyId, RequestKey, commit::Entry, contract};
 use clap::Parser;
 use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName, PetStatus};
-use harness::{App, packaged_program};
+use harness::{App, history, open_embedded, packaged_program};
 use tokio::runtime::Runtime;
 
 #[derive(Parser)]
 struct Arguments {
-    /// How many pets there are.
+    /// How many pets there are, rounded up to whole commits.
     #[arg(long, default_value_t = 1_000_000)]
     pets: i64,
     /// How many of the last of them were added with an `Idempotency-Key`.
@@ -53,7 +47,9 @@ struct Arguments {
 }
 
 fn main() {
-    let arguments = Arguments::parse();
+    let mut arguments = Arguments::parse();
+    let of_last = arguments.pets % arguments.per_commit;
+    arguments.pets += (arguments.per_commit - of_last) % arguments.per_commit;
     let temporary = tempfile::tempdir().expect("a temporary directory");
     let directory = arguments.directory.as_deref().unwrap_or(temporary.path());
     let program = arguments.program.as_deref().unwrap_or_else(|| packaged_program());
@@ -68,8 +64,9 @@ fn main() {
         }
         for _ in 0..arguments.rounds {
             for kind in Kind::ALL {
+                // Opening the log itself also closes it properly: the time that is the engine's own.
                 let begun = Instant::now();
-                drop(open(engine, &path));
+                drop(open_embedded(engine, &path.join("log")));
                 let opening = begun.elapsed();
                 let started = start(program, engine, &path, kind);
                 println!(
@@ -105,16 +102,6 @@ impl Kind {
     }
 }
 
-/// Opens the log itself, which also closes it properly: the time that is the engine's own.
-fn open(engine: &str, path: &Path) -> Box<dyn EventLog> {
-    let path = path.join("log");
-    match engine {
-        "sled" => Box::new(SledLog::open(path).expect("sled opens")),
-        "sqlite" => Box::new(SqliteLog::open(path).expect("SQLite opens")),
-        other => panic!("{other} is not an engine of this benchmark"),
-    }
-}
-
 fn fill(engine: &str, path: &Path, arguments: &Arguments) {
     let unfinished = path.with_extension("unfinished");
     // An earlier run was interrupted.
@@ -122,53 +109,24 @@ fn fill(engine: &str, path: &Path, arguments: &Arguments) {
     fs::create_dir_all(&unfinished).expect("the directory can be written");
     let runtime = Runtime::new().expect("a runtime");
     let _entered = runtime.enter();
-    let log = open(engine, &unfinished);
-    runtime.block_on(async {
-        let (mut version, mut previous, mut next) = (Version::START, Digest::of(b""), 1);
-        while next <= arguments.pets {
-            let last = arguments.pets.min(next + arguments.per_commit - 1);
-            let commit =
-                commit(version.position.next(), previous, next..=last, arguments.pets - arguments.keys);
-            let record = codec::encode(&commit);
-            let position = log.append(version, &record).await.expect("the log takes the commit");
-            (version, previous, next) =
-                (Version::at(position, commit.id), Digest::of(&record.bytes), last + 1);
-        }
-    });
+    let log = open_embedded(engine, &unfinished.join("log"));
+    let commits = (arguments.pets / arguments.per_commit).cast_unsigned();
+    let entry = |id| entry(id, arguments.pets - arguments.keys);
+    runtime.block_on(contract::append_all(&*log, history(commits, arguments.per_commit, entry)));
     drop(log);
     fs::rename(unfinished, path).expect("the directory can be renamed");
 }
 
-fn commit(
-    position: Position,
-    previous: Digest,
-    pets: std::ops::RangeInclusive<i64>,
-    keys_after: i64,
-) -> Commit {
-    let time = DateTime::from_timestamp(1_790_000_000, 0).expect("a time in 2026");
-    let entry = |id: i64| {
-        let name = PetName::new(format!("Rex {id}")).expect("a valid name");
-        let status = match id % 4 {
-            0 => Some(PetStatus::Available),
-            1 => Some(PetStatus::Pending),
-            2 => Some(PetStatus::Sold),
-            _ => None,
-        };
-        let details = NewPet { name, category_id: CategoryId(id % 100), status };
-        let key = (id > keys_after).then(|| format!("018f3c5e-7a1b-7c2d-9e3f-{id:012}"));
-        Entry {
-            event: PetEvent::Added(Pet { id: PetId::new(id).expect("ids begin with 1"), details }),
-            by: KeyId("k4f1d02ab9c7e".into()),
-            request_key: key.map(|key| RequestKey::new(key).expect("a valid key")),
-        }
-    };
-    Commit {
-        position,
-        id: CommitId(uuid::Uuid::from_u64_pair(0x018f_3c5e_7a1b_7000, position.0)),
-        previous,
-        node: NodeId(7),
-        time: time + TimeDelta::milliseconds(position.0.cast_signed()),
-        entries: pets.map(entry).collect(),
+fn entry(id: i64, keys_after: i64) -> Entry {
+    let name = PetName::new(format!("Rex {id}")).expect("a valid name");
+    let status = [None, Some(PetStatus::Available), Some(PetStatus::Pending), Some(PetStatus::Sold)];
+    let status = status[usize::try_from(id % 4).expect("ids begin with 1")];
+    let details = NewPet { name, category_id: CategoryId(id % 100), status };
+    let key = (id > keys_after).then(|| format!("018f3c5e-7a1b-7c2d-9e3f-{id:012}"));
+    Entry {
+        event: PetEvent::Added(Pet { id: PetId::new(id).expect("ids begin with 1"), details }),
+        by: KeyId("k4f1d02ab9c7e".into()),
+        request_key: key.map(|key| RequestKey::new(key).expect("a valid key")),
     }
 }
 

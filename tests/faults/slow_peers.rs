@@ -3,15 +3,15 @@
 
 use std::{fs, net::SocketAddr, time::Duration};
 
-use axum::{
-    body::Bytes,
-    http::{Request, Response},
+use axum::{body::Bytes, http::Request};
+use h2::{
+    SendStream,
+    client::{self, ResponseFuture, SendRequest},
 };
-use h2::{RecvStream, SendStream, client};
 use harness::{App, wait_until};
 use tokio::{
     net::TcpStream,
-    task::{AbortHandle, JoinSet},
+    task::{JoinHandle, JoinSet},
     time::timeout,
 };
 
@@ -21,40 +21,46 @@ const STREAMS: usize = 127;
 const TIMEOUT: Duration = Duration::from_mins(3);
 const MIB: u64 = 1024 * 1024;
 
-/// An HTTP/2 connection whose streams take one byte each.
-struct SlowPeer {
-    taken: Vec<Response<RecvStream>>,
-    driver: AbortHandle,
+/// An HTTP/2 connection whose streams take so many bytes each. Closed when dropped.
+struct Peer {
+    address: SocketAddr,
+    requests: SendRequest<Bytes>,
+    driver: JoinHandle<Result<(), h2::Error>>,
 }
 
-impl Drop for SlowPeer {
+impl Drop for Peer {
     fn drop(&mut self) {
         self.driver.abort();
     }
 }
 
-impl SlowPeer {
-    /// Asks for the largest page on every stream. A connection that the service closes has fewer responses.
-    async fn ask(address: SocketAddr, key: String) -> Self {
+impl Peer {
+    async fn connect(address: SocketAddr, window: u32) -> Self {
         let stream = TcpStream::connect(address).await.unwrap();
-        let (mut requests, connection) =
-            client::Builder::new().initial_window_size(1).handshake::<_, Bytes>(stream).await.unwrap();
-        let driver = tokio::spawn(connection).abort_handle();
-        let mut peer = Self { taken: Vec::new(), driver };
-        let mut pending = Vec::new();
+        let (requests, connection) =
+            client::Builder::new().initial_window_size(window).handshake(stream).await.unwrap();
+        Self { address, requests, driver: tokio::spawn(connection) }
+    }
+
+    /// Sends the same request on every stream: fewer if the service closes the connection.
+    async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        key: Option<&str>,
+    ) -> Vec<(ResponseFuture, SendStream<Bytes>)> {
+        let mut sent = Vec::new();
         for _ in 0..STREAMS {
-            let request = Request::get(format!("http://{address}/v1/pets?limit=100"))
-                .header("Authorization", format!("Bearer {key}"))
-                .body(())
-                .unwrap();
-            let Ok(ready) = requests.ready().await else { break };
-            requests = ready;
-            pending.extend(requests.send_request(request, true).map(|(response, _)| response));
+            let mut request = Request::builder().method(method).uri(format!("http://{}{path}", self.address));
+            if let Some(key) = key {
+                request = request.header("Authorization", format!("Bearer {key}"));
+            }
+            let request = request.header("Content-Type", "application/json").body(()).unwrap();
+            let Ok(mut ready) = self.requests.clone().ready().await else { break };
+            let Ok(stream) = ready.send_request(request, method == "GET") else { break };
+            sent.push(stream);
         }
-        for response in pending {
-            peer.taken.extend(timeout(TIMEOUT, response).await.unwrap());
-        }
-        peer
+        sent
     }
 }
 
@@ -82,13 +88,21 @@ fn unread_responses_hold_little_memory_and_release_it() {
     let peers = runtime.block_on(async {
         let mut asking = JoinSet::new();
         for _ in 0..CONNECTIONS {
-            asking.spawn(SlowPeer::ask(app.address(), app.key.clone()));
+            let (address, key) = (app.address(), app.key.clone());
+            asking.spawn(async move {
+                let peer = Peer::connect(address, 1).await;
+                let mut taken = Vec::new();
+                for (response, _) in peer.send("GET", "/v1/pets?limit=100", Some(&key)).await {
+                    taken.extend(timeout(TIMEOUT, response).await.unwrap());
+                }
+                (peer, taken)
+            });
         }
         asking.join_all().await
     });
     let held = resident(&app);
     let statuses = |status| {
-        peers.iter().flat_map(|peer| &peer.taken).filter(|response| response.status() == status).count()
+        peers.iter().flat_map(|(_, taken)| taken).filter(|response| response.status() == status).count()
     };
     let (served, busy) = (statuses(200), statuses(503));
     println!(
@@ -107,36 +121,6 @@ fn unread_responses_hold_little_memory_and_release_it() {
         app.get("/v1/pets?limit=100");
         resident(&app) < before + 48 * MIB
     });
-    println!("resident memory: {} MiB after the peers have gone", resident(&app) / MIB);
-}
-
-/// Opens `POST` requests on one HTTP/2 connection and sends a body on each that never ends. Returns the statuses of the
-/// responses so far, and the connection.
-async fn endless_bodies(address: SocketAddr, key: String) -> (Vec<u16>, Vec<SendStream<Bytes>>, AbortHandle) {
-    let stream = TcpStream::connect(address).await.unwrap();
-    let (mut requests, connection) = client::handshake(stream).await.unwrap();
-    let driver = tokio::spawn(connection).abort_handle();
-    let (mut bodies, mut pending) = (Vec::new(), Vec::new());
-    for _ in 0..STREAMS {
-        let request = Request::post(format!("http://{address}/v1/pets"))
-            .header("Authorization", format!("Bearer {key}"))
-            .header("Content-Type", "application/json")
-            .body(())
-            .unwrap();
-        let Ok(ready) = requests.ready().await else { break };
-        requests = ready;
-        let Ok((response, mut body)) = requests.send_request(request, false) else { break };
-        let _ = body.send_data(Bytes::from(vec![b' '; 64_000]), false);
-        bodies.push(body);
-        pending.push(response);
-    }
-    let mut statuses = Vec::new();
-    for response in pending {
-        if let Ok(Ok(response)) = timeout(Duration::from_millis(50), response).await {
-            statuses.push(response.status().as_u16());
-        }
-    }
-    (statuses, bodies, driver)
 }
 
 #[test]
@@ -147,20 +131,31 @@ fn bodies_that_never_end_hold_little_memory() {
     let peers = runtime.block_on(async {
         let mut sending = JoinSet::new();
         for _ in 0..CONNECTIONS {
-            sending.spawn(endless_bodies(app.address(), app.key.clone()));
+            let (address, key) = (app.address(), app.key.clone());
+            sending.spawn(async move {
+                let peer = Peer::connect(address, 65_535).await;
+                let (mut bodies, mut busy) = (Vec::new(), 0);
+                for (response, mut body) in peer.send("POST", "/v1/pets", Some(&key)).await {
+                    let _ = body.send_data(Bytes::from(vec![b' '; 64_000]), false);
+                    bodies.push((response, body));
+                }
+                for (response, _) in &mut bodies {
+                    let response = timeout(Duration::from_millis(50), response).await;
+                    busy +=
+                        usize::from(response.is_ok_and(|done| done.is_ok_and(|done| done.status() == 503)));
+                }
+                (peer, bodies, busy)
+            });
         }
         sending.join_all().await
     });
     let held = resident(&app);
-    let busy = peers.iter().flat_map(|(statuses, ..)| statuses).filter(|status| **status == 503).count();
+    let busy: usize = peers.iter().map(|(_, _, busy)| busy).sum();
     println!("resident memory: {} MiB before, {} MiB held; {busy} busy", before / MIB, held / MIB);
     assert!(held < before + 160 * MIB, "{} MiB are held by bodies", held / MIB);
     assert!(busy > 0, "some bodies are rejected");
     // A client under memory pressure has a second to send its body.
     wait_until("others are served again", || app.get("/v1/pets").status == 200);
-    for (_, _, driver) in peers {
-        driver.abort();
-    }
 }
 
 #[test]
@@ -168,30 +163,14 @@ fn a_connection_with_many_unauthenticated_requests_is_closed_and_one_with_keys_i
     let app = App::start();
     let behind_proxy = App::start_with(&["--trusted-proxy", "127.0.0.1"]);
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let statuses = |app: &App, path: &'static str, key: Option<String>| {
-        let address = app.address();
-        runtime.block_on(async move {
-            let stream = TcpStream::connect(address).await.unwrap();
-            let mut builder = client::Builder::new();
-            let handshake = builder.initial_window_size(0).handshake::<_, Bytes>(stream);
-            let (mut requests, connection) = handshake.await.unwrap();
-            let driver = tokio::spawn(connection);
-            let mut pending = Vec::new();
-            for _ in 0..STREAMS {
-                let mut request = Request::get(format!("http://{address}{path}"));
-                if let Some(key) = &key {
-                    request = request.header("Authorization", format!("Bearer {key}"));
-                }
-                let Ok(ready) = requests.ready().await else { break };
-                requests = ready;
-                let Ok((response, _)) = requests.send_request(request.body(()).unwrap(), true) else { break };
-                pending.push(response);
-            }
+    let statuses = |app: &App, path: &str, key: Option<&str>| {
+        runtime.block_on(async {
+            let mut peer = Peer::connect(app.address(), 0).await;
             let mut taken = Vec::new();
-            for response in pending {
+            for (response, _) in peer.send("GET", path, key).await {
                 taken.extend(timeout(TIMEOUT, response).await.unwrap());
             }
-            let closed = timeout(Duration::from_secs(1), driver).await.is_ok();
+            let closed = timeout(Duration::from_secs(1), &mut peer.driver).await.is_ok();
             (taken.len(), closed)
         })
     };
@@ -199,7 +178,7 @@ fn a_connection_with_many_unauthenticated_requests_is_closed_and_one_with_keys_i
     assert!(closed, "no page needs so many requests at once: {taken} got a response");
     let (_, closed) = statuses(&app, "/v1/pets", None);
     assert!(closed, "a response without a key counts as well");
-    assert_eq!(statuses(&app, "/v1/pets", Some(app.key.clone())), (STREAMS, false));
+    assert_eq!(statuses(&app, "/v1/pets", Some(&app.key)), (STREAMS, false));
     let shared = statuses(&behind_proxy, "/openapi.json", None);
     assert_eq!(shared, (STREAMS, false), "many clients may share the connection of a proxy");
 }

@@ -1,15 +1,15 @@
 //! A service whose output is not read: requests, probes and signals never wait for the reader.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{self, BufRead as _, BufReader, PipeReader, Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
-    process::{ChildStderr, Command, Stdio},
+    process::{Command, Stdio},
     thread,
     time::Duration,
 };
 
-use harness::{Call, REX, Running, eventually, petstore, program, signal, wait_until};
+use harness::{App, Call, REX, Running, eventually, free_port, program, signal, succeed, wait_until};
 use tempfile::TempDir;
 
 /// More requests than a pipe and the queue for the log can hold lines.
@@ -21,144 +21,98 @@ const PIPE_SIZE: usize = 64 * 1024;
 /// How long the service may take to respond on a busy machine.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A service with `--log debug`. Its standard error is a pipe that this test holds, and reads when it likes.
-struct Service {
-    process: Running,
-    stderr: Option<ChildStderr>,
-    directory: TempDir,
-    key: String,
+/// A service whose standard error is a pipe, and the end of the pipe that this test reads when it likes. The pipe and the
+/// queue are full.
+fn start_with_full_log() -> (App, File) {
+    let flags = ["--ops-listen", "127.0.0.1:0", "--log", "debug", "--access-log", "--drain", "50s"];
+    let mut app = App::stopped("memory:", &flags);
+    let pipe = app.directory().join("pipe");
+    succeed(Command::new("mkfifo").arg(&pipe));
+    // Opened for both, so that neither end waits for the other.
+    let log = File::options().read(true).write(true).open(&pipe).unwrap();
+    app.run_by(&["sh", "-c", r#"exec "$@" 2>"$0""#, pipe.to_str().unwrap()].map(str::to_owned));
+    app.start_again();
+    fill_the_log(&app);
+    assert!(dropped_lines(&app) > 0, "what does not fit is dropped and counted");
+    (app, log)
 }
 
-impl Service {
-    fn start() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let keys = directory.path().join("keys.toml");
-        let issued = petstore(["keys", "issue", "--name", "test", "--keys", keys.to_str().unwrap()]);
-        let mut process = Command::new(program())
-            .args(["serve", "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--store", "memory:"])
-            .args(["--log", "debug", "--access-log", "--drain", "50s", "--keys"])
-            .arg(&keys)
-            .stdin(Stdio::null())
-            .stdout(File::create(directory.path().join("stdout")).unwrap())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let stderr = process.stderr.take();
-        let service =
-            Self { process: Running(process), stderr, directory, key: issued.stdout.trim().to_owned() };
-        wait_until("the service is ready", || service.printed().contains("ready:"));
-        service
-    }
-
-    fn printed(&self) -> String {
-        fs::read_to_string(self.directory.path().join("stdout")).unwrap()
-    }
-
-    fn address_after(&self, words: &str) -> SocketAddr {
-        let printed = self.printed();
-        let url = printed.split(words).nth(1).unwrap().split("http://").nth(1).unwrap();
-        url.split_ascii_whitespace().next().unwrap().parse().unwrap()
-    }
-
-    fn address(&self) -> SocketAddr {
-        self.address_after("is starting on")
-    }
-
-    fn admin(&self) -> SocketAddr {
-        self.address_after("probes, metrics and the log on")
-    }
-
-    fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address()).unwrap();
-        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-        stream
-    }
-
-    /// Sends so many requests that their log lines fill the pipe and the queue. All of them get a response.
-    fn fill_the_log(&self) {
-        let mut stream = self.connect();
-        let mut sending = stream.try_clone().unwrap();
-        let sender = thread::spawn(move || {
-            for number in 1..=REQUESTS {
-                let close = if number == REQUESTS { "connection: close\r\n" } else { "" };
-                write!(sending, "GET /livez HTTP/1.1\r\nhost: a\r\n{close}\r\n").unwrap();
-            }
-        });
-        let mut responses = String::new();
-        stream.read_to_string(&mut responses).unwrap();
-        sender.join().unwrap();
-        assert_eq!(responses.matches("HTTP/1.1 200 OK").count(), REQUESTS);
-    }
-
-    fn dropped_lines(&self) -> u64 {
-        let metrics = Call::new(self.admin(), "GET", "/metrics").send();
-        let line =
-            metrics.text().lines().find_map(|line| line.strip_prefix("petstore_log_lines_dropped_total "));
-        line.expect("the metric is there").parse().unwrap()
-    }
+fn connect(app: &App) -> TcpStream {
+    let stream = TcpStream::connect(app.address()).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    stream
 }
 
-fn exit_code(process: &mut Running) -> Option<i32> {
-    eventually("the service ends", || process.0.try_wait().unwrap()).code()
+/// Sends so many requests that their log lines fill the pipe and the queue. All of them get a response.
+fn fill_the_log(app: &App) {
+    let mut stream = connect(app);
+    let mut sending = stream.try_clone().unwrap();
+    let sender = thread::spawn(move || {
+        for number in 1..=REQUESTS {
+            let close = if number == REQUESTS { "connection: close\r\n" } else { "" };
+            write!(sending, "GET /livez HTTP/1.1\r\nhost: a\r\n{close}\r\n").unwrap();
+        }
+    });
+    let mut responses = String::new();
+    stream.read_to_string(&mut responses).unwrap();
+    sender.join().unwrap();
+    assert_eq!(responses.matches("HTTP/1.1 200 OK").count(), REQUESTS);
+}
+
+fn dropped_lines(app: &App) -> u64 {
+    let metrics = app.metrics();
+    let line = metrics.lines().find_map(|line| line.strip_prefix("petstore_log_lines_dropped_total "));
+    line.expect("the metric is there").parse().unwrap()
 }
 
 #[test]
 fn requests_probes_and_shutdown_do_not_wait_for_a_stalled_reader_of_the_log() {
-    let mut service = Service::start();
-    service.fill_the_log();
-    for (listener, path) in
-        [(service.address(), "/livez"), (service.address(), "/readyz"), (service.admin(), "/readyz")]
+    let (mut app, _unread) = start_with_full_log();
+    for (listener, path) in [(app.address(), "/livez"), (app.address(), "/readyz"), (app.admin(), "/readyz")]
     {
         assert_eq!(Call::new(listener, "GET", path).send().status, 200, "{path}");
     }
-    let create = Call::new(service.address(), "POST", "/v1/pets");
-    let create = create.key(&service.key);
-    assert_eq!(create.json(REX).send().status, 201);
-    assert!(service.dropped_lines() > 0, "what does not fit is dropped and counted");
-    signal(service.process.0.id(), "TERM");
-    assert_eq!(exit_code(&mut service.process), Some(0));
+    assert_eq!(app.post(REX).status, 201);
+    assert_eq!(app.terminate().code(), Some(0));
 }
 
 #[test]
 fn a_second_signal_does_not_wait_for_a_stalled_reader_of_the_log() {
-    let mut service = Service::start();
-    service.fill_the_log();
+    let (mut app, _unread) = start_with_full_log();
     // A body that does not come keeps the service from ending.
-    let mut held = service.connect();
+    let mut held = connect(&app);
     let request =
         "POST /v1/pets HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 9\r\n";
-    let request = format!("{request}expect: 100-continue\r\nauthorization: Bearer {}\r\n\r\n", service.key);
+    let request = format!("{request}expect: 100-continue\r\nauthorization: Bearer {}\r\n\r\n", app.key);
     held.write_all(request.as_bytes()).unwrap();
     let mut asked_for_the_body = [0; 12];
     held.read_exact(&mut asked_for_the_body).unwrap();
     assert_eq!(&asked_for_the_body, b"HTTP/1.1 100");
-    signal(service.process.0.id(), "TERM");
-    let admin = service.admin();
+    let admin = app.admin();
+    app.signal("TERM");
     wait_until("the service leaves", || {
         let probe = Call::new(admin, "GET", "/readyz").try_send();
         probe.is_none_or(|response| response.status == 503)
     });
-    signal(service.process.0.id(), "INT");
-    assert_eq!(exit_code(&mut service.process), Some(1));
+    app.signal("INT");
+    assert_eq!(app.wait_until_ended().code(), Some(1));
 }
 
 #[test]
 fn the_log_says_how_many_lines_a_stalled_reader_missed() {
-    let mut service = Service::start();
-    service.fill_the_log();
-    assert!(service.dropped_lines() > 0);
-    let lines = BufReader::new(service.stderr.take().unwrap()).lines();
-    let output = lines.map(Result::unwrap).find(|line| line.contains("log lines dropped"));
+    let (_app, log) = start_with_full_log();
+    let output =
+        BufReader::new(log).lines().map(Result::unwrap).find(|line| line.contains("log lines dropped"));
     assert!(output.is_some_and(|line| line.contains("WARN")));
 }
 
 /// Starts a service that cannot print a single byte, and returns the pipe that it waits for.
-fn start_mute(arguments: &[&str]) -> (Running, PipeReader) {
+fn start_mute(listen: SocketAddr, directory: &TempDir) -> (Running, PipeReader) {
     let (reader, mut writer) = io::pipe().unwrap();
     writer.write_all(&vec![b'\n'; PIPE_SIZE]).unwrap();
     let process = Command::new(program())
-        .arg("serve")
-        .args(arguments)
+        .args(["serve", "--store", "memory:", "--listen", &listen.to_string(), "--keys"])
+        .arg(directory.path().join("keys.toml"))
         .stdin(Stdio::null())
         .stdout(writer.try_clone().unwrap())
         .stderr(writer)
@@ -167,13 +121,15 @@ fn start_mute(arguments: &[&str]) -> (Running, PipeReader) {
     (Running(process), reader)
 }
 
+fn exit_code(process: &mut Running) -> Option<i32> {
+    eventually("the service ends", || process.0.try_wait().unwrap()).code()
+}
+
 #[test]
 fn a_service_starts_and_stops_while_its_output_is_not_read() {
-    let directory = tempfile::tempdir().unwrap();
-    let keys = directory.path().join("keys.toml");
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap();
-    let (mut process, _unread) =
-        start_mute(&["--listen", &free.to_string(), "--store", "memory:", "--keys", keys.to_str().unwrap()]);
+    let free = ([127, 0, 0, 1], free_port()).into();
+    let directory = TempDir::new().unwrap();
+    let (mut process, _unread) = start_mute(free, &directory);
     wait_until("the service is ready", || {
         let probe = Call::new(free, "GET", "/readyz").try_send();
         probe.is_some_and(|response| response.status == 200)
@@ -185,10 +141,7 @@ fn a_service_starts_and_stops_while_its_output_is_not_read() {
 #[test]
 fn a_failing_service_exits_even_if_its_output_is_not_read() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
-    let directory = tempfile::tempdir().unwrap();
-    let keys = directory.path().join("keys.toml");
-    let (mut process, _unread) =
-        start_mute(&["--listen", &address, "--store", "memory:", "--keys", keys.to_str().unwrap()]);
+    let directory = TempDir::new().unwrap();
+    let (mut process, _unread) = start_mute(taken.local_addr().unwrap(), &directory);
     assert_eq!(exit_code(&mut process), Some(1));
 }

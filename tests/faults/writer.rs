@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use application::{PetStore, WriteError, ports::Fault};
-use harness::{FaultyLog, LogFault, all_pets};
+use harness::{Call, FaultyLog, LogFault, all_pets, eventually_ok, serve_node};
+use tokio::task;
 
 use super::log_faults::{alone, create};
 
@@ -116,4 +117,21 @@ async fn closing_replies_to_every_accepted_request() {
     assert_eq!(tokio::join!(first, second), (Ok(1), Ok(2)));
     store.close().await;
     assert_eq!(Arc::strong_count(&log), 1, "a closed store has let go of its log");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_that_panicked_fails_liveness() {
+    let store = Arc::new(alone(&FaultyLog::with(LogFault::AppendsPanic)).await);
+    let address = serve_node(store.clone()).await;
+    let ask = move || Call::new(address, "GET", "/livez").send();
+    assert_eq!(task::spawn_blocking(ask).await.unwrap().status, 200);
+    assert!(create(&store).await.is_err());
+    eventually_ok("the fault is noticed", async || {
+        let fault = store.health().not_ready().map(|error| error.fault);
+        if fault == Some(Fault::Stopped) { Ok(()) } else { Err(fault) }
+    })
+    .await;
+    let stopped = task::spawn_blocking(ask).await.unwrap();
+    let reason = r#"{"status":"stopped","reason":"an internal component stopped"}"#;
+    assert_eq!((stopped.status, stopped.text()), (503, reason));
 }

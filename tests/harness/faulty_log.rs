@@ -99,12 +99,6 @@ impl FaultyLog {
         *self.fault.lock() = fault;
     }
 
-    /// Replaces the log by one with the same first commit and so many commits in all, without a notification.
-    pub async fn is_restored_with(&self, commits: u64) {
-        let records = self.records().await;
-        self.is_replaced(&records[..1], commits - 1).await;
-    }
-
     /// Replaces the log by another one with these commits and so many more, without a notification.
     pub async fn is_replaced(&self, records: &[Record], more: u64) {
         let other = MemoryLog::default();

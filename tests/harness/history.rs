@@ -22,9 +22,9 @@ pub fn open_embedded(engine: &str, path: &Path) -> Arc<dyn EventLog> {
 }
 
 /// The records of a log with so many commits of so many entries each; `entry` makes those from id 1 on.
-pub fn history(commits: u64, pets: i64, entry: impl Fn(i64) -> Entry) -> Vec<Record> {
+pub fn history(commits: u64, pets: i64, entry: impl Fn(i64) -> Entry) -> impl Iterator<Item = Record> {
     let mut previous = Digest::of(b"");
-    let record = |position: u64| {
+    let record = move |position: u64| {
         let first = (position.cast_signed() - 1) * pets + 1;
         let record = codec::encode(&Commit {
             previous,
@@ -37,7 +37,7 @@ pub fn history(commits: u64, pets: i64, entry: impl Fn(i64) -> Entry) -> Vec<Rec
         previous = Digest::of(&record.bytes);
         record
     };
-    (1..=commits).map(record).collect()
+    (1..=commits).map(record)
 }
 
 /// The entry that adds a pet with this name.

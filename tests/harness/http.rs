@@ -136,17 +136,8 @@ impl Connection {
     /// Sends these bytes, and reads a response; `None` if the connection ends.
     pub fn send(&mut self, request: &[u8]) -> Option<Response> {
         self.stream.write_all(request).ok()?;
-        let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
-        loop {
-            match self.stream.read(&mut part) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Ok(0) | Err(_) => return None,
-                Ok(length) => bytes.extend_from_slice(&part[..length]),
-            }
-            if let Some(response) = Response::parse(&bytes, false) {
-                return Some(response);
-            }
-        }
+        let response = read(&mut self.stream, |bytes| Response::parse(bytes, false).is_some());
+        Response::parse(&response, false)
     }
 }
 
@@ -155,14 +146,17 @@ pub fn raw(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     exchange(address, bytes, |_| false).expect("the service accepts a connection")
 }
 
-/// Reads until the response is whole, or until the connection ends.
+/// Sends these bytes, and reads until the response is whole or the connection ends.
 fn exchange(address: SocketAddr, bytes: &[u8], whole: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     // The service may respond and close before it has read the whole request.
     let _ = stream.write_all(bytes);
-    let mut response = Vec::new();
-    let mut part = vec![0; 64 * 1024];
+    Some(read(&mut stream, whole))
+}
+
+fn read(stream: &mut TcpStream, whole: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+    let (mut response, mut part) = (Vec::new(), [0; 16 * 1024]);
     while !whole(&response) {
         match stream.read(&mut part) {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -171,7 +165,7 @@ fn exchange(address: SocketAddr, bytes: &[u8], whole: impl Fn(&[u8]) -> bool) ->
             Ok(length) => response.extend_from_slice(&part[..length]),
         }
     }
-    Some(response)
+    response
 }
 
 /// The ids of these pets.
@@ -204,11 +198,9 @@ impl Response {
 
     /// The value of a header that comes once.
     pub fn header(&self, name: &str) -> Option<&str> {
-        let mut values =
-            self.headers.iter().filter(|(header, _)| header == name).map(|(_, value)| value.as_str());
-        let first = values.next();
-        assert_eq!(values.next(), None, "the header {name} comes once");
-        first
+        let values = self.all(name);
+        assert!(values.len() < 2, "the header {name} comes once");
+        values.first().copied()
     }
 
     /// Every value of a header.

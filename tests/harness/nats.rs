@@ -31,7 +31,8 @@ pub enum NatsSync {
 /// One server, or three that form a cluster, with JetStream. Killed when dropped.
 #[derive(Debug)]
 pub struct NatsCluster {
-    servers: Vec<NatsServer>,
+    /// The servers, to look at and to disturb.
+    pub servers: Vec<NatsServer>,
     /// How the servers reach each other, if they can be divided.
     lines: Vec<Line>,
     _directory: TempDir,
@@ -165,16 +166,6 @@ impl NatsCluster {
     /// Where the monitoring listens, separated by commas.
     pub fn monitors(&self) -> String {
         self.list(|server| server.monitor)
-    }
-
-    /// The servers, to look at.
-    pub fn servers(&self) -> &[NatsServer] {
-        &self.servers
-    }
-
-    /// The servers, to be disturbed.
-    pub fn servers_mut(&mut self) -> &mut [NatsServer] {
-        &mut self.servers
     }
 
     /// A client of the servers, to do what petstore does not.

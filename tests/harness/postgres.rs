@@ -50,17 +50,14 @@ impl PostgresServer {
 
     /// Makes and starts a server with these settings (`name=value`).
     pub fn start_with(settings: &[&str]) -> Self {
-        let directory = directory();
-        make_data(directory.path());
+        let directory = new_data();
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
         Self::run(directory, settings, None)
     }
 
     /// Makes and starts a server in a network.
     pub fn start_in(network: Network) -> Self {
-        let directory = directory();
-        make_data(directory.path());
-        Self::run(directory, vec![], Some(network))
+        Self::run(new_data(), vec![], Some(network))
     }
 
     /// Makes and starts a server that speaks TLS as `localhost`; its certificate is [`certificate`](Self::certificate).
@@ -74,8 +71,7 @@ impl PostgresServer {
     }
 
     fn start_certified(name: &str, network: Option<Network>) -> Self {
-        let directory = directory();
-        make_data(directory.path());
+        let directory = new_data();
         let made = as_other_user(Command::new("openssl"))
             .args("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2".split(' '))
             .args(["-subj", "/CN=localhost", "-addext", &format!("subjectAltName={name}")])
@@ -159,12 +155,7 @@ impl PostgresServer {
 
     /// The URL of a database of this server.
     pub fn url(&self, database: &str) -> String {
-        url(self.address, database)
-    }
-
-    /// The URL of a database of this server, as it is reached through `address`.
-    pub fn url_through(&self, address: SocketAddr, database: &str) -> String {
-        url(address, database)
+        format!("postgres://{USER}:{PASSWORD}@{}/{database}", self.address)
     }
 
     /// Runs SQL as the owner of everything and returns what it prints, without headings.
@@ -204,7 +195,10 @@ fn directory() -> TempDir {
     directory
 }
 
-fn make_data(directory: &Path) {
+/// A temporary directory with the data of a new server.
+fn new_data() -> TempDir {
+    let temporary = directory();
+    let directory = temporary.path();
     let password = directory.join("password");
     fs::write(&password, PASSWORD).expect("the directory can be written");
     let made = tool("initdb")
@@ -220,6 +214,7 @@ fn make_data(directory: &Path) {
     let access = File::options().append(true).open(directory.join("data/pg_hba.conf"));
     let added = access.and_then(|mut file| file.write_all(b"host all all samenet scram-sha-256\n"));
     added.expect("the settings can be written");
+    temporary
 }
 
 fn spawn(directory: &Path, address: SocketAddr, settings: &[String], network: Option<&Network>) -> Running {
@@ -233,10 +228,6 @@ fn spawn(directory: &Path, address: SocketAddr, settings: &[String], network: Op
     let both = log.try_clone().expect("a file can be shared");
     let server = command.current_dir(directory).stdin(Stdio::null()).stdout(both).stderr(log).spawn();
     Running(server.expect("PostgreSQL starts"))
-}
-
-fn url(address: SocketAddr, database: &str) -> String {
-    format!("postgres://{USER}:{PASSWORD}@{address}/{database}")
 }
 
 /// A program of PostgreSQL, as a user that it is willing to run as.

@@ -1,8 +1,6 @@
 //! A key that replaces another one: it has the same owner, so nothing that the owner did is forgotten or done
 //! twice.
 
-use std::fs;
-
 use harness::{App, REX, Response, petstore};
 
 fn keys(app: &App, arguments: &[&str]) -> harness::Finished {
@@ -71,25 +69,4 @@ fn only_the_new_key_works_after_the_overlap() {
     app.wait_for_status(&app.key, 401);
     app.wait_for_status(&new, 200);
     keys(&app, &["rotate", &app.key]).exits_with(1).says("was already rotated");
-}
-
-#[test]
-fn a_key_file_of_version_1_is_read_and_becomes_version_2_with_the_next_key() {
-    let mut app = App::start();
-    assert!(app.terminate().success());
-    let text = fs::read_to_string(app.keys_file()).unwrap();
-    fs::write(app.keys_file(), text.replace("version = 2", "version = 1")).unwrap();
-    app.start_again();
-    app.wait_for_status(&app.key, 200);
-    let limited = app.issue_key(&["--name", "limited", "--rate-limit", "10/s"]);
-    let text = fs::read_to_string(app.keys_file()).unwrap();
-    assert!(text.contains("\nversion = 2\n"), "{text}");
-    app.wait_for_status(&app.key, 200);
-    app.wait_for_status(&limited, 200);
-    let operator = app.issue_key(&["--name", "operator", "--scope", "log,metrics"]);
-    // It is known, but it may do nothing here.
-    app.wait_for_status(&operator, 403);
-    let listed = keys(&app, &["list"]).stdout;
-    assert!(listed.contains("log,metrics") && listed.contains("10/s"), "{listed}");
-    assert_eq!(keys(&app, &["issue", "--name", "a", "--rate-limit", "fast"]).code, Some(2));
 }

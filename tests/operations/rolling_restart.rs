@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::{
     deployment::{Nginx, file, nginx_with, search_path},
-    tls::Secure,
+    tls::start_secure,
 };
 
 /// How many clients send requests.
@@ -190,7 +190,7 @@ fn a_rolling_restart_that_does_not_finish_puts_its_node_back() {
 
 #[test]
 fn a_rolling_restart_checks_nodes_over_https() {
-    let first = Secure::start(&[]).app;
+    let first = start_secure(&[]);
     let path = |name: &str| first.directory().join(name).to_str().unwrap().to_owned();
     let flags = ["--tls-cert", &path("server.pem"), "--tls-key", &path("server.key")];
     let mut second = App::stopped("memory:", &flags);

@@ -17,38 +17,30 @@ use harness::{App, Call, key_file, petstore, program, serve, wait_until};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
 /// A service that speaks TLS, with its certificate in its own directory.
-pub(crate) struct Secure {
-    pub(crate) app: App,
+pub(crate) fn start_secure(flags: &[&str]) -> App {
+    let mut app = stopped(Duration::from_hours(24 * 90), flags);
+    app.begin();
+    app.wait_until_listening().unwrap();
+    wait_until("the service is ready", || status(&app, "/readyz", &[]) == "200\n");
+    app
 }
 
-impl Secure {
-    pub(crate) fn start(flags: &[&str]) -> Self {
-        let mut app = stopped(Duration::from_hours(24 * 90), flags);
-        app.begin();
-        app.wait_until_listening().unwrap();
-        let secure = Self { app };
-        wait_until("the service is ready", || secure.status("/readyz", &[]) == "200\n");
-        secure
-    }
+/// curl on an address of the service, with more arguments.
+fn curl(app: &App, path: &str, arguments: &[&str]) -> Output {
+    Command::new("curl")
+        .args(["--silent", "--show-error", "--max-time", "60", "--cacert"])
+        .arg(app.directory().join("ca.pem"))
+        .args(["--header", &format!("Authorization: Bearer {}", app.key)])
+        .args(arguments)
+        .arg(format!("https://{}{path}", app.address()))
+        .output()
+        .unwrap()
+}
 
-    /// curl on an address of the service, with more arguments.
-    fn curl(&self, path: &str, arguments: &[&str]) -> Output {
-        let directory = self.app.directory();
-        Command::new("curl")
-            .args(["--silent", "--show-error", "--max-time", "60", "--cacert"])
-            .arg(directory.join("ca.pem"))
-            .args(["--header", &format!("Authorization: Bearer {}", self.app.key)])
-            .args(arguments)
-            .arg(format!("https://{}{path}", self.app.address()))
-            .output()
-            .unwrap()
-    }
-
-    /// The status of each response.
-    fn status(&self, path: &str, arguments: &[&str]) -> String {
-        let output = ["--output", "/dev/null", "--write-out", "%{http_code}\n"];
-        String::from_utf8(self.curl(path, &[arguments, &output].concat()).stdout).unwrap()
-    }
+/// The status of each response.
+fn status(app: &App, path: &str, arguments: &[&str]) -> String {
+    let output = ["--output", "/dev/null", "--write-out", "%{http_code}\n"];
+    String::from_utf8(curl(app, path, &[arguments, &output].concat()).stdout).unwrap()
 }
 
 /// A service that has not been started yet, with a certificate that is valid for so long from now.
@@ -88,32 +80,32 @@ fn certify_for(directory: &Path, valid: Range<SystemTime>) {
 
 #[test]
 fn clients_call_the_service_over_https_with_http_1_and_http_2() {
-    let secure = Secure::start(&["--ops-listen", "127.0.0.1:0"]);
+    let secure = start_secure(&["--ops-listen", "127.0.0.1:0"]);
     for (protocol, version) in [("--http1.1", "1.1"), ("--http2", "2")] {
-        let shown = secure.curl("/v1/pets", &[protocol, "--write-out", "%{http_version}"]);
+        let shown = curl(&secure, "/v1/pets", &[protocol, "--write-out", "%{http_version}"]);
         assert_eq!(String::from_utf8_lossy(&shown.stdout), format!("[]{version}"));
     }
-    let old = secure.curl("/livez", &["--tls-max", "1.1"]);
+    let old = curl(&secure, "/livez", &["--tls-max", "1.1"]);
     assert!(!old.status.success(), "TLS 1.1 is too old");
-    assert!(secure.curl("/livez", &["--tls-max", "1.2"]).status.success());
-    let metrics = secure.curl("/livez", &[&format!("https://{}/metrics", secure.app.admin())]);
+    assert!(curl(&secure, "/livez", &["--tls-max", "1.2"]).status.success());
+    let metrics = curl(&secure, "/livez", &[&format!("https://{}/metrics", secure.admin())]);
     let metrics = String::from_utf8_lossy(&metrics.stdout).into_owned();
     let expiry = metrics.split("\npetstore_tls_certificate_expiry_timestamp_seconds ").nth(1).unwrap();
     let expiry: u64 = expiry.lines().next().unwrap().parse().unwrap();
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     assert!((89..=90).contains(&((expiry - now) / 86_400)), "{expiry}");
-    let ca = secure.app.directory().join("ca.pem");
-    let address = format!("https://{}", secure.app.admin());
+    let ca = secure.directory().join("ca.pem");
+    let address = format!("https://{}", secure.admin());
     petstore(["health", &address, "--ca", ca.to_str().unwrap()]).exits_with(0);
     assert_eq!(petstore(["health", &address]).code, Some(3), "an unknown authority is not trusted");
-    let (stdout, _) = secure.app.printed();
+    let (stdout, _) = secure.printed();
     assert!(stdout.contains("is starting on https://") && !stdout.contains("http://"), "{stdout}");
 }
 
 #[test]
 fn a_new_certificate_is_loaded_without_a_failed_request() {
-    let secure = Secure::start(&[]);
-    let directory = secure.app.directory();
+    let secure = start_secure(&[]);
+    let directory = secure.directory();
     // Clients trust both authorities, before and after the exchange.
     let both = directory.join("both.pem");
     let (both, old) = (both.to_str().unwrap(), fs::read(directory.join("ca.pem")).unwrap());
@@ -134,7 +126,7 @@ fn a_new_certificate_is_loaded_without_a_failed_request() {
                     loop {
                         let last = exchanged.load(Relaxed);
                         let path = format!("/v1/pets?after=[{requests}]");
-                        statuses.push_str(&secure.status(&path, &[protocol, "--cacert", both]));
+                        statuses.push_str(&status(secure, &path, &[protocol, "--cacert", both]));
                         if last {
                             return statuses;
                         }
@@ -145,8 +137,8 @@ fn a_new_certificate_is_loaded_without_a_failed_request() {
         for file in ["server.key", "server.pem", "ca.pem"] {
             fs::copy(staging.path().join(file), directory.join(file)).unwrap();
         }
-        secure.app.signal("HUP");
-        wait_until("the new certificate is active", || secure.curl("/livez", &[]).status.success());
+        secure.signal("HUP");
+        wait_until("the new certificate is active", || curl(&secure, "/livez", &[]).status.success());
         exchanged.store(true, Relaxed);
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     });
@@ -154,15 +146,15 @@ fn a_new_certificate_is_loaded_without_a_failed_request() {
         let failed: Vec<_> = statuses.lines().filter(|status| *status != "200").collect();
         assert!(failed.is_empty() && !statuses.is_empty(), "{failed:?} of {}", statuses.lines().count());
     }
-    secure.app.wait_for_log("TLS certificate reloaded");
+    secure.wait_for_log("TLS certificate reloaded");
 }
 
 #[test]
 fn the_log_is_read_over_https_from_a_service_that_is_trusted() {
-    let secure = Secure::start(&["--ops-listen", "127.0.0.1:0"]);
-    let admin = format!("https://{}", secure.app.admin());
-    let directory = secure.app.directory();
-    let key = key_file(directory, &secure.app.issue_key(&["--name", "backup", "--scope", "log"]));
+    let secure = start_secure(&["--ops-listen", "127.0.0.1:0"]);
+    let admin = format!("https://{}", secure.admin());
+    let directory = secure.directory();
+    let key = key_file(directory, &secure.issue_key(&["--name", "backup", "--scope", "log"]));
     let stat = |more: &[&str]| {
         let mut stat = Command::new(program());
         stat.args(["log", "stat", "--store", &admin, "--key-file"]).arg(&key).args(more);
@@ -182,22 +174,22 @@ fn the_log_is_read_over_https_from_a_service_that_is_trusted() {
 
 #[test]
 fn a_certificate_that_cannot_be_used_leaves_the_old_one_active() {
-    let secure = Secure::start(&[]);
-    fs::write(secure.app.directory().join("server.pem"), "nonsense").unwrap();
+    let secure = start_secure(&[]);
+    fs::write(secure.directory().join("server.pem"), "nonsense").unwrap();
     let complaint = "TLS certificate not reloaded, the previous one stays active";
-    secure.app.wait_for_log(complaint);
-    assert_eq!(secure.status("/v1/pets", &[]), "200\n");
+    secure.wait_for_log(complaint);
+    assert_eq!(status(&secure, "/v1/pets", &[]), "200\n");
     // It expires soon, which is logged.
-    certify(secure.app.directory(), Duration::from_hours(24 * 10));
-    wait_until("the new one is used", || secure.curl("/livez", &[]).status.success());
-    secure.app.wait_for_log("TLS certificate expires soon expires=");
-    assert_eq!(secure.app.printed().1.matches(complaint).count(), 1, "a lasting fault is logged once");
+    certify(secure.directory(), Duration::from_hours(24 * 10));
+    wait_until("the new one is used", || curl(&secure, "/livez", &[]).status.success());
+    secure.wait_for_log("TLS certificate expires soon expires=");
+    assert_eq!(secure.printed().1.matches(complaint).count(), 1, "a lasting fault is logged once");
 }
 
 #[test]
 fn a_certificate_that_is_not_valid_now_does_not_replace_a_valid_one() {
-    let secure = Secure::start(&[]);
-    let directory = secure.app.directory();
+    let secure = start_secure(&[]);
+    let directory = secure.directory();
     let authority = fs::read(directory.join("ca.pem")).unwrap();
     let (now, day) = (SystemTime::now(), Duration::from_hours(24));
     for (number, period) in
@@ -206,12 +198,12 @@ fn a_certificate_that_is_not_valid_now_does_not_replace_a_valid_one() {
         certify_for(directory, period);
         fs::write(directory.join("ca.pem"), &authority).unwrap();
         wait_until("the service warns", || {
-            secure.app.printed().1.matches("it is valid only from").count() > number
+            secure.printed().1.matches("it is valid only from").count() > number
         });
-        assert_eq!(secure.status("/v1/pets", &[]), "200\n");
+        assert_eq!(status(&secure, "/v1/pets", &[]), "200\n");
     }
     certify(directory, 30 * day);
-    wait_until("the valid one is used", || secure.curl("/livez", &[]).status.success());
+    wait_until("the valid one is used", || curl(&secure, "/livez", &[]).status.success());
 }
 
 #[test]
@@ -252,9 +244,9 @@ fn a_pair_that_does_not_fit_is_rejected_in_one_sentence() {
 
 #[test]
 fn a_client_that_makes_no_tls_connection_is_closed() {
-    let secure = Secure::start(&[]);
-    let mut silent = TcpStream::connect(secure.app.address()).unwrap();
-    let plain = Call::new(secure.app.address(), "GET", "/livez").try_send();
+    let secure = start_secure(&[]);
+    let mut silent = TcpStream::connect(secure.address()).unwrap();
+    let plain = Call::new(secure.address(), "GET", "/livez").try_send();
     assert!(plain.is_none_or(|response| response.status != 200), "plain HTTP gets nothing");
     silent.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
     let mut response = Vec::new();
@@ -264,20 +256,20 @@ fn a_client_that_makes_no_tls_connection_is_closed() {
 
 #[test]
 fn a_client_that_makes_no_tls_connection_does_not_delay_the_shutdown() {
-    let mut secure = Secure::start(&["--drain", "1h"]);
-    let (_silent, begun) = (TcpStream::connect(secure.app.address()).unwrap(), Instant::now());
-    assert_eq!(secure.status("/livez", &[]), "200\n", "accepted after the silent client");
-    assert!(secure.app.terminate().success());
+    let mut secure = start_secure(&["--drain", "1h"]);
+    let (_silent, begun) = (TcpStream::connect(secure.address()).unwrap(), Instant::now());
+    assert_eq!(status(&secure, "/livez", &[]), "200\n", "accepted after the silent client");
+    assert!(secure.terminate().success());
     assert!(begun.elapsed() < Duration::from_secs(9), "a handshake may take ten seconds");
 }
 
 /// A handshake may take ten seconds: longer than a client should wait for a slot.
 #[test]
 fn clients_that_make_no_tls_connection_are_evicted_at_the_limit() {
-    let secure = Secure::start(&["--max-connections", "2"]);
-    let silent = [(); 2].map(|()| TcpStream::connect(secure.app.address()).unwrap());
+    let secure = start_secure(&["--max-connections", "2"]);
+    let silent = [(); 2].map(|()| TcpStream::connect(secure.address()).unwrap());
     for _ in 0..5 {
-        assert_eq!(secure.status("/v1/pets", &[]), "200\n");
+        assert_eq!(status(&secure, "/v1/pets", &[]), "200\n");
     }
     drop(silent);
 }
@@ -291,13 +283,13 @@ fn a_tail_tells_a_planned_stop_from_a_cut_connection() {
         ),
         (false, "the response was cut off after position 2: "),
     ] {
-        let mut secure = Secure::start(&["--ops-listen", "127.0.0.1:0"]);
+        let mut secure = start_secure(&["--ops-listen", "127.0.0.1:0"]);
         let add = |name: &str| {
             let pet = format!(r#"{{"name":"{name}","categoryId":7}}"#);
-            secure.status("/v1/pets", &["--header", "Content-Type: application/json", "--data", &pet])
+            status(&secure, "/v1/pets", &["--header", "Content-Type: application/json", "--data", &pet])
         };
-        let key = secure.app.issue_key(&["--name", "reader", "--scope", "log"]);
-        let (admin, directory) = (format!("https://{}", secure.app.admin()), secure.app.directory());
+        let key = secure.issue_key(&["--name", "reader", "--scope", "log"]);
+        let (admin, directory) = (format!("https://{}", secure.admin()), secure.directory());
         let (key_file, ca) = (key_file(directory, &key), directory.join("ca.pem"));
         let access = ["--key-file", key_file.to_str().unwrap(), "--ca", ca.to_str().unwrap()];
         wait_until("the key is active", || {
@@ -317,9 +309,9 @@ fn a_tail_tells_a_planned_stop_from_a_cut_connection() {
         assert_eq!(add("Tom"), "201\n");
         assert!(lines.next().unwrap().unwrap().contains("Tom"));
         if planned {
-            assert!(secure.app.terminate().success());
+            assert!(secure.terminate().success());
         } else {
-            secure.app.kill();
+            secure.kill();
         }
         assert!(lines.next().is_none());
         let mut said = String::new();

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use harness::{App, Browser, Call, eventually, wait_until};
 use serde_json::json;
 
-use super::inventory::{check_files, stores};
+use super::inventory::{check_files, check_key_storage};
 
 const ENTER: &str = "\u{e007}";
 const TAB: &str = "\u{e004}";
@@ -99,27 +99,7 @@ fn where_metrics_need_a_key_the_page_asks_for_one() {
         browser.see_text("#key-error", words);
         assert_eq!(browser.run("return document.querySelector('#overview').hidden"), json!(true));
     }
-    let stored = || stores(&browser, &key);
-    browser.fill("#key", &key);
-    // With the keyboard alone.
-    browser.press(ENTER);
-    browser.see("#overview:not([hidden])");
-    assert!(!stored(), "the key is in the page's memory alone");
-    browser.open(&format!("http://{ops}/"));
-    browser.see("#sign-in:not([hidden])");
-    browser.click("#remember");
-    browser.fill("#key", &key);
-    browser.press(ENTER);
-    browser.see("#overview:not([hidden])");
-    assert!(stored(), "the person asked for it");
-    browser.open(&format!("http://{ops}/"));
-    browser.see("#overview:not([hidden])");
-    browser.click("#sign-out");
-    browser.see("#sign-in:not([hidden])");
-    assert!(!stored(), "signing out forgets it");
-    for url in browser.requested() {
-        assert!(!url.contains(&key), "{url}");
-    }
+    check_key_storage(&browser, ops, &key, "#overview:not([hidden])");
 }
 
 #[test]

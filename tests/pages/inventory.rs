@@ -198,21 +198,7 @@ fn the_key_is_stored_only_where_the_person_allows_it() {
     browser.fill("#key", "wrong");
     browser.click("#key-form button");
     browser.see_text("#key-error", "API key");
-    let stored = || stores(&browser, &app.key);
-    sign_in(&browser, &app.key);
-    assert!(!stored(), "the key is in the page's memory alone");
-    browser.open(&format!("http://{}/", app.address()));
-    browser.click("#remember");
-    sign_in(&browser, &app.key);
-    assert!(stored(), "the person asked for it");
-    browser.open(&format!("http://{}/", app.address()));
-    browser.see("#store:not([hidden])");
-    browser.click("#sign-out");
-    browser.see("#sign-in:not([hidden])");
-    assert!(!stored(), "signing out forgets it");
-    for url in browser.requested() {
-        assert!(!url.contains(&app.key), "{url}");
-    }
+    check_key_storage(&browser, app.address(), &app.key, "#store:not([hidden])");
 }
 
 #[test]
@@ -323,11 +309,31 @@ pub(super) fn check_files(browser: &Browser, address: SocketAddr, calls: &str, m
     assert_eq!(page.header("x-frame-options"), Some("DENY"));
 }
 
-/// Whether the browser stores this key.
-pub(super) fn stores(browser: &Browser, key: &str) -> bool {
-    let stored =
-        "return JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])";
-    browser.run(stored).to_string().contains(key)
+/// Signs in with the keyboard, without and then with the checkbox, and out again: only in between, the browser stores the key.
+pub(super) fn check_key_storage(browser: &Browser, address: SocketAddr, key: &str, shown: &str) {
+    let sign_in = || {
+        browser.fill("#key", key);
+        browser.press(ENTER);
+        browser.see(shown);
+    };
+    let stored = || {
+        let all = "[{...localStorage}, {...sessionStorage}, document.cookie, location.href]";
+        browser.run(&format!("return JSON.stringify({all})")).to_string().contains(key)
+    };
+    sign_in();
+    assert!(!stored(), "the key is in the page's memory alone");
+    browser.open(&format!("http://{address}/"));
+    browser.click("#remember");
+    sign_in();
+    assert!(stored(), "the person asked for it");
+    browser.open(&format!("http://{address}/"));
+    browser.see(shown);
+    browser.click("#sign-out");
+    browser.see("#sign-in:not([hidden])");
+    assert!(!stored(), "signing out forgets it");
+    for url in browser.requested() {
+        assert!(!url.contains(key), "{url}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fs;
 
 use harness::root;
 
-use super::planted_bugs::assert_applies;
+use super::test_lists::assert_applies;
 
 const PATCH: &str = "docs/adding-an-operation.patch";
 

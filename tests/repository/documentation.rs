@@ -204,25 +204,3 @@ fn every_message_on_the_troubleshooting_page_is_in_the_sources() {
     }
     assert!(messages > 25, "{messages}");
 }
-
-#[test]
-fn decision_records_are_short_dated_numbered_and_indexed() {
-    let directory = root().join("docs/decisions");
-    let index = fs::read_to_string(directory.join("README.md")).unwrap();
-    let names =
-        fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<_> = names.filter(|name| name != "README.md").collect();
-    names.sort();
-    for (name, number) in names.iter().zip(1..) {
-        let text = fs::read_to_string(directory.join(name)).unwrap();
-        let title = text.lines().next().and_then(|line| line.strip_prefix(&format!("# {number}. ")));
-        let title = title.unwrap_or_else(|| panic!("{name} is number {number}"));
-        assert!(name.starts_with(&format!("{number:04}-")), "{name} is number {number}");
-        assert!(text.lines().count() <= 40, "{name} is too long");
-        for part in ["\n- Status: ", "\n- Date: ", "\n## Context\n", "\n## Decision\n", "\n## Consequences\n"]
-        {
-            assert!(text.contains(part), "{name} lacks {part:?}");
-        }
-        assert!(index.contains(&format!("| {number} | [{title}]({name}) |")), "the index lacks {name}");
-    }
-}

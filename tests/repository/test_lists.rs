@@ -1,11 +1,11 @@
 //! Lists that name tests: an entry that matches no test is an error. Without this check, a renamed test silently leaves
 //! a list.
 
-use std::{fs, process::Command};
+use std::{fs, path::Path, process::Command};
 
 use harness::{files_below, root, succeed};
 
-use super::{documentation, planted_bugs};
+use super::documentation;
 use crate::storage::engines;
 
 #[test]
@@ -31,11 +31,15 @@ fn every_filter_in_a_list_matches_a_test() {
     }
 }
 
+/// Building and catching the bugs takes long: see `tests/planted-bugs`.
 #[test]
-fn every_planted_bug_names_tests_that_exist() {
-    let tests = acceptance_tests();
-    for (bug, text) in planted_bugs::bugs() {
-        let bug = bug.display();
+fn every_planted_bug_applies_to_the_sources_and_names_tests_that_exist() {
+    let (tests, bugs) = (acceptance_tests(), files_below(&root().join("tests/planted")));
+    assert!(!bugs.is_empty(), "there are bugs to plant");
+    for path in bugs {
+        let (text, bug) = (fs::read_to_string(&path).unwrap(), path.display());
+        assert!(text.starts_with("Bug: "), "{bug} begins with what is wrong");
+        assert_applies(&path);
         let mut named = text.lines().filter_map(|line| line.strip_prefix("Caught by: ")).peekable();
         assert!(named.peek().is_some(), "{bug} names no test");
         for test in named {
@@ -43,6 +47,14 @@ fn every_planted_bug_names_tests_that_exist() {
             assert!(exists, "{bug}: {test} matches no test");
         }
     }
+}
+
+/// Asserts that a patch applies to the sources.
+pub(super) fn assert_applies(patch: &Path) {
+    let applied = Command::new("git").args(["apply", "--check"]).arg(patch).current_dir(root()).output();
+    let applied = applied.expect("git is installed");
+    let reason = String::from_utf8_lossy(&applied.stderr);
+    assert!(applied.status.success(), "{} does not apply: {reason}", patch.display());
 }
 
 #[test]

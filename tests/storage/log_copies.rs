@@ -113,7 +113,15 @@ fn a_copy_survives_restarts_of_its_source_and_its_own_end() {
     add(&app, 2);
     copying.wait_for(7);
     assert!(copying.read("stdout").contains("\nresumed "), "{}", copying.read("stdout"));
-    drop(copying);
+    let ended = copying.interrupt().exits_with(0);
+    for words in
+        ["the copy ends at position 7", "behind      0 commits\n", " ms (measured ", "to serve the copy"]
+    {
+        assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
+    }
+    petstore(["log", "copy", "--follow", "--from", app.store(), "--to", "memory:"])
+        .exits_with(1)
+        .says("use the --ops-listen address");
     add(&app, 2);
     app.kill();
     let copying = Copying::start(port, &key, &target);
@@ -132,24 +140,6 @@ fn a_copy_survives_restarts_of_its_source_and_its_own_end() {
         assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
     }
     assert_eq!(exported(&target), exported(app.store()));
-}
-
-#[test]
-fn an_interrupted_copy_reports_its_position() {
-    let (app, key, port) = source();
-    let (_directory, target) = target();
-    add(&app, 2);
-    let copying = Copying::start(port, &key, &target);
-    copying.wait_for(2);
-    let ended = copying.interrupt().exits_with(0);
-    for words in
-        ["the copy ends at position 2", "behind      0 commits\n", " ms (measured ", "to serve the copy"]
-    {
-        assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
-    }
-    petstore(["log", "copy", "--follow", "--from", app.store(), "--to", "memory:"])
-        .exits_with(1)
-        .says("use the --ops-listen address");
 }
 
 #[test]

@@ -13,7 +13,8 @@ use std::{
 use adapters::event_log::sled::SledLog;
 use application::contract;
 use harness::{
-    App, Call, Finished, Response, added, digest, exported, history, key_file, petstore, program, wait_until,
+    App, Call, Finished, Response, added, digest, exported, finished, history, key_file, petstore, program,
+    wait_until,
 };
 use serde_json::Value;
 
@@ -30,15 +31,8 @@ fn start(flags: &[&str]) -> (App, String) {
 /// Runs a log command on what listens there, with the key in the environment.
 fn on_service(address: SocketAddr, key: &str, command: &[&str]) -> Finished {
     let url = format!("http://{address}");
-    let output = Command::new(program())
-        .arg("log")
-        .args(command)
-        .args(["--store", &url])
-        .env("PETSTORE_LOG_KEY", key)
-        .output()
-        .unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Finished { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    let mut log = Command::new(program());
+    finished(log.arg("log").args(command).args(["--store", &url]).env("PETSTORE_LOG_KEY", key))
 }
 
 fn log(address: SocketAddr, key: &str, method: &str, query: &str) -> Response {

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use harness::{App, Finished, petstore, program};
+use harness::{App, Finished, finished, petstore, program};
 use tempfile::TempDir;
 
 use crate::faults::crash::{disk, scenario::not_run};
@@ -140,11 +140,7 @@ fn a_store_in_use_is_not_looked_at() {
 fn a_copy_that_was_looked_at_is_removed() {
     let (directory, temporary) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let store = store_in(directory.path(), "sled", End::Killed);
-    let looked = std::process::Command::new(program())
-        .args(["log", "stat", "--store", &store])
-        .env("TMPDIR", temporary.path())
-        .output()
-        .unwrap();
-    assert!(looked.status.success());
+    let mut stat = std::process::Command::new(program());
+    finished(stat.args(["log", "stat", "--store", &store]).env("TMPDIR", temporary.path())).exits_with(0);
     assert_eq!(temporary.path().read_dir().unwrap().count(), 0);
 }

@@ -4,7 +4,6 @@ mod access;
 mod crash;
 mod durability;
 mod foreign;
-mod load;
 mod network;
 mod payload;
 mod quota;
@@ -46,7 +45,7 @@ async fn keeps_the_contract(cluster: &NatsCluster) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_acknowledgement_adds_exactly_one_pet() {
     let cluster = NatsCluster::start(1, NatsSync::Default).await;
-    let proxy = CutProxy::start(cluster.servers()[0].address()).await;
+    let proxy = CutProxy::start(cluster.servers[0].address()).await;
     let store = open_store(&format!("nats://{}/PETS", proxy.address())).await;
     proxy.lose_the_response_to("Rex");
     let created = create(&store, "Rex").await.expect("the store finds out that Rex is stored");
@@ -75,6 +74,6 @@ async fn open_log(url: &str) -> NatsLog {
 }
 
 /// A node that shares the log with others.
-async fn open_store(url: &str) -> PetStore {
-    open_node(open(url).await, LogAccess::Shared).await
+async fn open_store(url: &str) -> Arc<PetStore> {
+    Arc::new(open_node(open(url).await, LogAccess::Shared).await)
 }

@@ -1,4 +1,4 @@
-//! What survives a clean stop, a kill, a second process on the same store, and damage.
+//! What survives a clean stop, a kill, a second process on the same store, and a foreign format.
 
 use std::{fs, path::Path};
 
@@ -46,42 +46,6 @@ fn a_second_process_on_the_same_store_exits_with_one_sentence() {
     let second = serve(app.store(), &[]).exits_with(1).says("is in use by another process");
     assert_eq!(second.sentences(), 1, "{second:?}");
     assert_eq!(add(&app), 2, "the first process is not disturbed");
-}
-
-#[test]
-fn an_unusable_store_is_rejected_with_one_sentence() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("file");
-    fs::write(&file, "not a directory").unwrap();
-    for store in [format!("sled:{}", file.display()), "sled:/proc/petstore".to_owned()] {
-        let rejected = serve(&store, &[]).exits_with(1);
-        assert_eq!(rejected.sentences(), 1, "one sentence: {}", rejected.stderr);
-    }
-    assert_eq!(fs::read_to_string(&file).unwrap(), "not a directory", "nothing was touched");
-}
-
-#[test]
-fn the_log_can_be_inspected_when_no_service_runs() {
-    let mut app = App::start();
-    for _ in 0..3 {
-        add(&app);
-    }
-    assert_eq!(app.terminate().code(), Some(0));
-    let export = petstore(["log", "export", "--store", app.store()]).exits_with(0);
-    let lines: Vec<Value> = export.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(lines.len(), 4, "three commits and a manifest");
-    assert_eq!(lines[2]["position"], 3);
-    assert_eq!(
-        lines[2]["events"][0]["pet"],
-        json!({"id": 3, "name": "Rex", "categoryId": 7, "status": "sold"})
-    );
-    let digest = lines[3]["manifest"]["sha256"].as_str().unwrap();
-    for command in ["verify", "stat"] {
-        petstore(["log", command, "--store", app.store()]).exits_with(0).prints(digest);
-    }
-    let nowhere = format!("{}-nowhere", app.store());
-    assert_eq!(petstore(["log", "verify", "--store", &nowhere]).code, Some(1), "looking makes no store");
-    assert!(!Path::new(nowhere.strip_prefix("sled:").unwrap()).exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -84,24 +84,6 @@ fn check(store: &str, (kind, lost): (&str, &[u64]), original: &[Value], target: 
     assert_eq!(added.json()["id"].as_u64(), kept.last().map(|last| last + 1), "{case}");
 }
 
-#[test]
-fn an_interrupted_run_leaves_a_target_that_is_rejected() {
-    let directory = TempDir::new().unwrap();
-    let store = |name: &str| format!("sled:{}", directory.path().join(name).display());
-    assert!(fill(&store("log")).terminate().success());
-    damage(&directory.path().join("log/sled/db"), &[3]);
-    // As after a run that was killed: the target holds the first of the commits.
-    let mut app = App::on(&store("target"));
-    assert_eq!(app.post(r#"{"name":"Pet 1","categoryId":1}"#).status, 201);
-    assert!(app.terminate().success());
-    let (from, to) = (store("log"), store("target"));
-    for arguments in [&["--accept-gaps"][..], &[]] {
-        let command = [&["log", "salvage", "--from", &from, "--to", &to], arguments].concat();
-        let rejected = petstore(command).exits_with(1);
-        assert_eq!(rejected.stderr.lines().count(), 1, "one sentence: {}", rejected.stderr);
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn no_command_accepts_the_target_of_an_interrupted_run() {
     let source = Arc::new(MemoryLog::default());

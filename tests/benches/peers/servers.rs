@@ -4,7 +4,7 @@ use std::{
     env,
     io::{BufRead as _, BufReader},
     net::SocketAddr,
-    process::{self, Child, Command, Stdio},
+    process::{self, Command, Stdio},
 };
 
 use harness::{App, PostgresServer, packaged_program};
@@ -37,18 +37,7 @@ pub(crate) struct Server {
 
 enum Process {
     Petstore(Box<App>),
-    Peer { _child: Peer },
-}
-
-/// The process of a peer. Killed when dropped.
-struct Peer(Child);
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        // A peer that has ended already has failed its measurements.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    Peer { _child: harness::Running },
 }
 
 impl Servers {
@@ -121,7 +110,7 @@ fn peer(name: &'static str, kind: &str, pets: usize, store: &str) -> Server {
         name,
         address: address.trim().parse().expect("an address"),
         key: "not checked".into(),
-        process: Process::Peer { _child: Peer(child) },
+        process: Process::Peer { _child: harness::Running(child) },
     }
 }
 

@@ -146,9 +146,9 @@ fn a_copy_whose_source_or_target_is_killed_resumes_to_the_same_digest() {
         let to = nats.url(&format!("COPY{number}"));
         let copy = Copy { from: &from, to: &to, access: &[] };
         copy.run(&mut tally, &mut dice, limit, |_| {
-            nats.servers_mut()[0].kill();
-            nats.servers_mut()[0].start_again();
-            runtime.block_on(nats.servers()[0].wait_until_ready());
+            nats.servers[0].kill();
+            nats.servers[0].start_again();
+            runtime.block_on(nats.servers[0].wait_until_ready());
         });
         assert_eq!(digest(&to), expected, "from sled to JetStream");
         scenario.check(&tally);

@@ -1,9 +1,10 @@
 //! One scenario of the suite: how many rounds, which seed, and what it counts.
 
 use std::{
+    collections::BTreeMap,
     env,
     fmt::{self, Display},
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, Write as _},
     str::FromStr,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -46,7 +47,7 @@ pub(crate) struct Tally {
     /// Starts that failed although nothing stood in the way any more.
     pub(crate) rejected_opens: Vec<String>,
     /// What only this scenario counts.
-    pub(crate) more: Vec<(&'static str, u64)>,
+    pub(crate) more: BTreeMap<&'static str, u64>,
 }
 
 /// The short form makes the same choices every time, so that a change that fails it has broken something; the
@@ -78,11 +79,9 @@ impl Scenario {
     /// Ends the run if anything was found, and says now and then how far it is.
     pub(crate) fn check(&mut self, tally: &Tally) {
         assert!(tally.is_clean(), "{} with seed {}: {tally:#?}", self.name, self.seed);
-        let terminal = io::stderr().is_terminal();
-        if self.long && (terminal || self.shown.elapsed() > PROGRESS_INTERVAL) {
+        if self.long && self.shown.elapsed() > PROGRESS_INTERVAL {
             self.shown = Instant::now();
-            let (start, end) = if terminal { ("\r", "") } else { ("", "\n") };
-            tell(&format!("{start}crash: {} {}/{}: {tally}{end}", self.name, tally.rounds, self.rounds));
+            tell(&format!("crash: {} {}/{}: {tally}\n", self.name, tally.rounds, self.rounds));
         }
     }
 
@@ -114,19 +113,14 @@ impl Tally {
 
     /// Adds to a count of this scenario's own.
     pub(crate) fn count(&mut self, what: &'static str, more: u64) {
-        match self.more.iter_mut().find(|(name, _)| *name == what) {
-            Some((_, count)) => *count += more,
-            None => self.more.push((what, more)),
-        }
+        *self.more.entry(what).or_default() += more;
     }
 
     /// Keeps the longest of several times.
     pub(crate) fn longest(&mut self, what: &'static str, time: Duration) {
         let milliseconds = u64::try_from(time.as_millis()).expect("tests do not run for ages");
-        match self.more.iter_mut().find(|(name, _)| *name == what) {
-            Some((_, longest)) => *longest = milliseconds.max(*longest),
-            None => self.more.push((what, milliseconds)),
-        }
+        let longest = self.more.entry(what).or_default();
+        *longest = milliseconds.max(*longest);
     }
 
     /// Takes over what another lane has counted.

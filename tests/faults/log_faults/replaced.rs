@@ -57,7 +57,7 @@ async fn a_start_rejects_a_log_that_does_not_hold_the_recorded_version() {
     };
     let held = log.records().await;
     for commits in [1, 2, 3, 4, 7] {
-        log.is_restored_with(commits).await;
+        log.is_replaced(&held[..1], commits - 1).await;
         let rejected = open().await.err().expect("it lacks the recorded version");
         assert_eq!(rejected.fault, Fault::AnotherLog, "{rejected}");
     }
@@ -124,7 +124,7 @@ async fn a_writer_notices_by_itself_that_its_log_has_become_shorter() {
     for id in 2..=3 {
         assert_eq!(create(&store).await, Ok(id));
     }
-    log.is_restored_with(1).await;
+    log.is_replaced(&log.records().await[..1], 0).await;
     assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::AnotherLog)));
     after_a_while().await;
     assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::AnotherLog)));

@@ -1,69 +1,56 @@
 //! Servers that are killed under load: everything that was acknowledged is still there, in order, and
 //! petstore needs no restart.
 
-use application::PetStore;
-use harness::{NatsCluster, NatsSync};
+use harness::{NatsCluster, NatsServer, NatsSync};
 
-use super::{load::Load, open, open_store};
+use super::{super::load::Load, open, open_store};
 
 /// Acknowledged pets that show that the stores are at work.
 const SOME: usize = 200;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_when_the_leader_is_killed() {
-    let mut cluster = NatsCluster::start(3, NatsSync::Default).await;
-    let load = Load::start(two_stores(&cluster).await);
-    load.continues(SOME).await;
+    let (mut cluster, load) = cluster_under_load().await;
     let leader = cluster.leader_of("PETS").await;
-    cluster.servers_mut()[leader].kill();
+    cluster.servers[leader].kill();
     load.continues(SOME).await;
-    cluster.servers_mut()[leader].start_again();
-    cluster.servers()[leader].wait_until_ready().await;
-    load.continues(SOME).await;
-    load.holds_in(&*open(&cluster.url("PETS")).await, "leader killed").await;
+    cluster.servers[leader].start_again();
+    cluster.servers[leader].wait_until_ready().await;
+    holds_everything(load, &cluster, "leader killed").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_servers_of_three_may_die_and_come_back() {
-    let mut cluster = NatsCluster::start(3, NatsSync::Default).await;
-    let load = Load::start(two_stores(&cluster).await);
-    load.continues(SOME).await;
+    let (mut cluster, load) = cluster_under_load().await;
     let survivor = cluster.leader_of("PETS").await;
     let dead = [(survivor + 1) % 3, (survivor + 2) % 3];
     for server in dead {
-        cluster.servers_mut()[server].kill();
+        cluster.servers[server].kill();
     }
     load.is_rejected_everywhere().await;
     for server in dead {
-        cluster.servers_mut()[server].start_again();
+        cluster.servers[server].start_again();
     }
-    load.continues(SOME).await;
-    load.holds_in(&*open(&cluster.url("PETS")).await, "two of three killed").await;
+    holds_everything(load, &cluster, "two of three killed").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_servers_may_die_and_come_back() {
-    let mut cluster = NatsCluster::start(3, NatsSync::Default).await;
-    let load = Load::start(two_stores(&cluster).await);
-    load.continues(SOME).await;
-    cluster.servers_mut().iter_mut().for_each(harness::NatsServer::kill);
+    let (mut cluster, load) = cluster_under_load().await;
+    cluster.servers.iter_mut().for_each(NatsServer::kill);
     load.is_rejected_everywhere().await;
-    cluster.servers_mut().iter_mut().for_each(harness::NatsServer::start_again);
-    load.continues(SOME).await;
-    load.holds_in(&*open(&cluster.url("PETS")).await, "all three killed").await;
+    cluster.servers.iter_mut().for_each(NatsServer::start_again);
+    holds_everything(load, &cluster, "all three killed").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_freezes_is_replaced() {
-    let cluster = NatsCluster::start(3, NatsSync::Default).await;
-    let load = Load::start(two_stores(&cluster).await);
-    load.continues(SOME).await;
+    let (cluster, load) = cluster_under_load().await;
     let leader = cluster.leader_of("PETS").await;
-    cluster.servers()[leader].freeze();
+    cluster.servers[leader].freeze();
     load.continues(SOME).await;
-    cluster.servers()[leader].thaw();
-    load.continues(SOME).await;
-    load.holds_in(&*open(&cluster.url("PETS")).await, "leader frozen").await;
+    cluster.servers[leader].thaw();
+    holds_everything(load, &cluster, "leader frozen").await;
 }
 
 /// The server still responds to its clients, but has no quorum: a store that is connected there must connect elsewhere.
@@ -72,17 +59,26 @@ async fn a_node_leaves_a_leader_that_is_cut_off_from_the_others() {
     let cluster = NatsCluster::start_divisible(NatsSync::Default).await;
     let elsewhere = open_store(&cluster.url("PETS")).await;
     let leader = cluster.leader_of("PETS").await;
-    let beside_the_leader = format!("nats://{}/PETS", cluster.servers()[leader].address());
-    let load = Load::start(vec![open_store(&beside_the_leader).await, elsewhere]);
+    let next_to_the_leader = format!("nats://{}/PETS", cluster.servers[leader].address());
+    let load = Load::start(vec![open_store(&next_to_the_leader).await, elsewhere]);
     load.continues_everywhere(SOME).await;
     cluster.cut_off(leader);
     load.continues_everywhere(SOME).await;
     cluster.heal();
     load.continues_everywhere(SOME).await;
-    load.holds_in(&*open(&cluster.url("PETS")).await, "leader cut off").await;
+    holds_everything(load, &cluster, "leader cut off").await;
 }
 
-async fn two_stores(cluster: &NatsCluster) -> Vec<PetStore> {
+/// Three servers, and two stores on them that accept pets.
+async fn cluster_under_load() -> (NatsCluster, Load) {
+    let cluster = NatsCluster::start(3, NatsSync::Default).await;
     let url = cluster.url("PETS");
-    vec![open_store(&url).await, open_store(&url).await]
+    let load = Load::start(vec![open_store(&url).await, open_store(&url).await]);
+    load.continues(SOME).await;
+    (cluster, load)
+}
+
+async fn holds_everything(load: Load, cluster: &NatsCluster, what: &str) {
+    load.continues(SOME).await;
+    load.holds_in(&*open(&cluster.url("PETS")).await, what).await;
 }

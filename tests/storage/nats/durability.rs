@@ -80,7 +80,7 @@ async fn a_server_that_restarts_with_less_or_unknown_durability_stops_writes() {
             };
             let (lowered, raised) =
                 (changes("before=Replicated now=Buffered"), changes("before=Buffered now=Replicated"));
-            cluster.servers_mut()[server].restart_with(old, new);
+            cluster.servers[server].restart_with(old, new);
             let restarted = Instant::now();
             wait_until("writes stop", || {
                 let stopped = reason() == "the storage engine promises less durability than required";
@@ -92,7 +92,7 @@ async fn a_server_that_restarts_with_less_or_unknown_durability_stops_writes() {
             assert!(restarted.elapsed() < 2 * REPORT_AGE_MAX, "{new}: after {:?}", restarted.elapsed());
             app.post(REX).error(503, "unavailable");
             wait_until("the lower level is logged", || changes("before=Replicated now=Buffered") > lowered);
-            cluster.servers_mut()[server].restart_with(new, old);
+            cluster.servers[server].restart_with(new, old);
             wait_until("writes resume", || app.post(REX).status == 201);
             wait_until("the higher level is logged", || changes("before=Buffered now=Replicated") > raised);
         }
@@ -118,7 +118,7 @@ async fn lose_server_of_three(choose: impl FnOnce(usize) -> usize) {
     let app = App::on_with(&url, &required);
     app.add("Rex");
     let lost = choose(cluster.leader_of("PETS").await);
-    cluster.servers_mut()[lost].kill();
+    cluster.servers[lost].kill();
     wait_until("writes resume", || app.post(REX).status == 201);
     let resumed = Instant::now();
     while resumed.elapsed() < REPORT_AGE_MAX + Duration::from_secs(2) {

@@ -35,7 +35,7 @@ async fn is_full_and_has_room_again(servers: usize) {
     let printed = app.wait_for_log("not ready");
     assert_eq!(printed.matches("not ready").count(), 1, "one line for the change: {printed}");
 
-    for server in cluster.servers() {
+    for server in &cluster.servers {
         server.reconfigure("max_file: 40000", "max_file: 4000000");
     }
     wait_until("the service is ready, without a write", || not_ready().is_none());

@@ -33,7 +33,7 @@ async fn a_deleted_stream_is_named_as_the_cause() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_closes_connections_leaves_a_few_lines_in_the_log() {
     let cluster = NatsCluster::start(1, NatsSync::Default).await;
-    let proxy = CutProxy::start(cluster.servers()[0].address()).await;
+    let proxy = CutProxy::start(cluster.servers[0].address()).await;
     let app = App::on(&format!("nats://{}/PETS", proxy.address()));
     app.add("Rex");
     proxy.refuse();
@@ -108,13 +108,13 @@ async fn a_replaced_log_is_reported_once_and_then_read() {
 async fn a_stopped_server_is_noticed_within_seconds() {
     let mut cluster = NatsCluster::start(1, NatsSync::Default).await;
     let log = open(&cluster.url("PETS")).await;
-    cluster.servers()[0].freeze();
+    cluster.servers[0].freeze();
     let asked = Instant::now();
     assert_eq!(no_head(&*log).await.fault, Fault::Unreachable);
     assert_eq!(rejected(&cluster.url("PETS")).await.fault, Fault::Unreachable);
     assert!(asked.elapsed() < FEW_SECONDS * 2, "a silent server took {:?}", asked.elapsed());
-    cluster.servers()[0].thaw();
-    cluster.servers_mut()[0].kill();
+    cluster.servers[0].thaw();
+    cluster.servers[0].kill();
     let asked = Instant::now();
     assert_eq!(no_head(&*log).await.fault, Fault::Unreachable);
     assert_eq!(rejected(&cluster.url("PETS")).await.fault, Fault::Unreachable);

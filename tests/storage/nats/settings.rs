@@ -8,7 +8,7 @@ use harness::{App, CutProxy, NatsCluster, NatsSync, REX, wait_until};
 #[tokio::test(flavor = "multi_thread")]
 async fn writing_stops_while_a_stream_may_drop_commits_and_resumes_when_it_is_corrected() {
     let cluster = NatsCluster::start(1, NatsSync::Default).await;
-    let app = service(&cluster.url("PETS"));
+    let app = App::on(&cluster.url("PETS"));
     assert_eq!(app.post(REX).status, 201);
     let jetstream = cluster.jetstream().await;
 
@@ -30,7 +30,7 @@ async fn writing_stops_while_a_stream_may_drop_commits_and_resumes_when_it_is_co
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_acknowledged_on_a_stream_that_has_dropped_commits() {
     let cluster = NatsCluster::start(1, NatsSync::Default).await;
-    let app = service(&cluster.url("PETS"));
+    let app = App::on(&cluster.url("PETS"));
     for _ in 0..5 {
         assert_eq!(app.post(REX).status, 201);
     }
@@ -53,8 +53,8 @@ async fn nothing_is_acknowledged_on_a_stream_that_has_dropped_commits() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_settings_are_checked_after_a_reconnect_before_anything_is_written() {
     let cluster = NatsCluster::start(1, NatsSync::Default).await;
-    let proxy = CutProxy::start(cluster.servers()[0].address()).await;
-    let app = service(&format!("nats://{}/PETS", proxy.address()));
+    let proxy = CutProxy::start(cluster.servers[0].address()).await;
+    let app = App::on(&format!("nats://{}/PETS", proxy.address()));
     assert_eq!(app.post(REX).status, 201);
     proxy.refuse();
     set(&cluster.jetstream().await, |config| config.max_age = Duration::from_hours(1)).await;
@@ -64,10 +64,6 @@ async fn the_settings_are_checked_after_a_reconnect_before_anything_is_written()
         assert_eq!(response.status, 503, "nothing is written before the settings were checked: {response:?}");
         app.printed().1.contains("max_age must be unlimited")
     });
-}
-
-fn service(store: &str) -> App {
-    App::on(store)
 }
 
 async fn set(jetstream: &Context, change: impl FnOnce(&mut Config)) {

@@ -12,7 +12,7 @@ use harness::{PostgresServer, all_pets, create};
 
 use tokio::time;
 
-use super::nodes::{TIMEOUT, eventually, is_rejected, node};
+use super::{TIMEOUT, eventually, node};
 
 /// A URL that names both servers.
 fn url_of_both(primary: &PostgresServer, standby: &PostgresServer) -> String {
@@ -76,7 +76,11 @@ async fn a_promoted_standby_that_has_lost_commits_is_rejected_until_a_server_has
     standby.start_again();
     standby.promote();
 
-    is_rejected(&store).await;
+    eventually("the log is rejected", async || {
+        let reason = store.health().not_ready_for_reads().map(|error| error.fault);
+        if reason == Some(Fault::AnotherLog) { Ok(()) } else { Err(reason) }
+    })
+    .await;
     assert!(create(&store, "on neither").await.is_err());
     assert_eq!(all_pets(&store).unwrap().len(), 2, "reads continue");
     assert_eq!(standby.sql("postgres", "SELECT count(*) FROM petstore_commits"), "1", "nothing is stored");

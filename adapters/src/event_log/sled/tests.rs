@@ -10,10 +10,7 @@ use application::{
 use tempfile::TempDir;
 
 use super::*;
-use crate::event_log::embedded::{
-    RECORD_MAX,
-    tests::{append_up_to, read_all},
-};
+use crate::event_log::embedded::{RECORD_MAX, tests::append_up_to};
 
 mod any_embedded_engine {
     crate::event_log::embedded::tests::check_engine!(super::Sled);

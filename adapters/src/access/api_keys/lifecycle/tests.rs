@@ -55,15 +55,6 @@ fn both_keys_are_active_until_the_overlap_ends() {
 }
 
 #[test]
-fn an_overlap_does_not_extend_the_lifetime_of_a_key() {
-    let fixture = Fixture::new();
-    let end = fixture.now + TimeDelta::minutes(1);
-    let old = fixture.issue(Some(end));
-    let replaced = fixture.rotate(&old.id(), TimeDelta::hours(1)).unwrap().1;
-    assert_eq!((replaced.state(end), replaced.end()), (KeyState::Expired, Some(end)));
-}
-
-#[test]
 fn the_new_key_is_valid_for_as_long_as_the_old_one_was() {
     let mut fixture = Fixture::new();
     let old = fixture.issue(Some(fixture.now + TimeDelta::days(90)));

@@ -6,9 +6,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use proptest::{prelude::*, test_runner::TestRunner};
-use tokio::runtime::Runtime;
-
 use super::*;
 
 #[tokio::test]
@@ -23,18 +20,6 @@ async fn a_log_that_ends_before_its_mark_is_rejected() {
     assert_eq!(rejected.fault, Fault::Damaged);
     assert!(rejected.detail.contains("ends at position 5, but commits up to 7"), "{rejected}");
     assert!(SledLog::open(&long).is_ok(), "the other store is as it was");
-}
-
-#[tokio::test]
-async fn a_log_with_another_commit_at_its_mark_is_rejected() {
-    let directory = TempDir::new().unwrap();
-    let (one, other) = (directory.path().join("one"), directory.path().join("other"));
-    store_of(&one, 5).await;
-    store_of(&other, 5).await;
-    fs::copy(one.join("mark"), other.join("mark")).unwrap();
-    let rejected = SledLog::open(&other).unwrap_err();
-    assert_eq!(rejected.fault, Fault::Damaged);
-    assert!(rejected.detail.contains("position 5 holds commit"), "{rejected}");
 }
 
 #[tokio::test]
@@ -113,72 +98,6 @@ async fn a_store_that_was_closed_is_not_taken_for_a_suspect_one() {
         let layout = Sled::layout(directory.path());
         assert_eq!(inspect::first_suspect_offset(&layout, last).unwrap(), None, "after round {round}");
     }
-}
-
-/// What is done to a file.
-#[derive(Debug, Clone, Copy)]
-enum Damage {
-    FlipBit { place: usize, bit: u8 },
-    CutTo { len: usize },
-    Zero { place: usize, len: usize },
-}
-
-#[test]
-fn damage_is_detected_or_harmless_and_a_rejected_store_stays_unchanged() {
-    let directory = TempDir::new().unwrap();
-    let (store, trial) = (directory.path().join("store"), directory.path().join("trial"));
-    let runtime = Runtime::new().unwrap();
-    let whole = runtime.block_on(async {
-        store_of(&store, 150).await;
-        // Opened before, so that some of it is covered by sled's snapshot and some is not.
-        store_of(&store, 400).await;
-        read_all(&SledLog::open(&store).unwrap()).await.unwrap()
-    });
-    let size = fs::metadata(store.join("sled").join("db")).unwrap().len();
-    let size = usize::try_from(size).unwrap();
-    let damage = prop_oneof![
-        4 => (0..size, 0..8_u8).prop_map(|(place, bit)| Damage::FlipBit { place, bit }),
-        1 => (0..size).prop_map(|len| Damage::CutTo { len }),
-        1 => (0..size, 1..5_000_usize).prop_map(|(place, len)| Damage::Zero { place, len }),
-    ];
-    let config = ProptestConfig {
-        cases: 60,
-        failure_persistence: None,
-        max_shrink_iters: 0,
-        ..ProptestConfig::default()
-    };
-    let checked = TestRunner::new(config).run(&damage, |damage| {
-        let _ = fs::remove_dir_all(&trial);
-        copy(&store, &trial);
-        inflict(damage, &trial.join("sled").join("db"));
-        let before = contents(&trial);
-        match SledLog::open(&trial) {
-            Ok(log) => match runtime.block_on(read_all(&log)) {
-                Ok(read) => prop_assert!(read == whole, "{} records were served", read.len()),
-                Err(error) => prop_assert_eq!(error.fault, Fault::Damaged),
-            },
-            Err(rejected) => {
-                prop_assert_eq!(rejected.fault, Fault::Damaged, "{}", rejected);
-                prop_assert!(!rejected.detail.contains('\n'), "{}", rejected);
-                prop_assert!(contents(&trial) == before, "a rejected store stays as it is: {}", rejected);
-            }
-        }
-        Ok(())
-    });
-    checked.unwrap_or_else(|error| panic!("{error}"));
-}
-
-fn inflict(damage: Damage, path: &Path) {
-    let mut bytes = fs::read(path).unwrap();
-    match damage {
-        Damage::FlipBit { place, bit } => bytes[place] ^= 1 << bit,
-        Damage::CutTo { len } => bytes.truncate(len),
-        Damage::Zero { place, len } => {
-            let end = bytes.len().min(place + len);
-            bytes[place..end].fill(0);
-        }
-    }
-    fs::write(path, bytes).unwrap();
 }
 
 fn copy(from: &Path, to: &Path) {
