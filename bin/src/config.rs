@@ -256,8 +256,8 @@ pub(crate) struct AddressArguments {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StoreArgument {
     /// Where the log is stored: sled:PATH, sqlite:PATH, `postgres://USER@HOST/DATABASE`, `nats://HOST:PORT/STREAM`, or
-    /// memory: (lost when the process ends). Pass a password in PGPASSWORD, in `NATS_PASSWORD` or in a file (option
-    /// `password-file`), not in the URL.
+    /// memory: (lost when the process ends). Pass passwords in PGPASSWORD or a passfile (PostgreSQL), or in `NATS_PASSWORD`
+    /// or a creds file (NATS), not in the URL.
     #[arg(
         long,
         env = "PETSTORE_STORE",

@@ -2,10 +2,11 @@
 //!
 //! Reading order: this file (the public API, and reconnecting), `postgres/session.rs` (the two connections and the SQL
 //! statements), `postgres/schema.rs` (the tables), `postgres/error_mapping.rs`, `postgres/durability.rs` (the promise of
-//! the server), `postgres/settings.rs` (from the URL to a connection).
+//! the server), `postgres/settings.rs`, `postgres/passfile.rs` (from the URL to a connection).
 
 mod durability;
 mod error_mapping;
+mod passfile;
 mod schema;
 mod session;
 mod settings;
@@ -82,7 +83,7 @@ enum Link {
 impl PostgresLog {
     /// Connects to the primary among the servers of a `postgres://` URL, and creates the tables if they do not exist.
     ///
-    /// The password may also come from the option `password-file` or from `PGPASSWORD`.
+    /// The password may also come from `PGPASSWORD`, or from the password file named by `passfile` or `PGPASSFILE`.
     /// [`Fault::Unreachable`] may be temporary: retry.
     pub fn open(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
         Box::pin(Self::connect_replicated(url, IfMissing::Create, Version::START))

@@ -15,11 +15,12 @@ async fn a_password_opens_the_log_and_is_never_shown() {
     let access = "authorization { user: joe, password: \"s3/cr?t\" }";
     let cluster = NatsCluster::start_with(1, NatsSync::Default, access).await;
     let servers = cluster.addresses();
-    let file = tempfile::NamedTempFile::new().expect("a temporary file");
-    fs::write(&file, "s3/cr?t\n").expect("the temporary file can be written");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("password");
+    fs::write(&file, "s3/cr?t\n").expect("the temporary directory can be written");
     for url in [
         format!("nats://joe:s3%2Fcr%3Ft@{servers}/PETS"),
-        format!("nats://joe@{servers}/PETS?password-file={}", file.path().display()),
+        format!("nats://joe@{servers}/PETS?password-file={}", file.display()),
     ] {
         let log = NatsLog::open(&url).await.expect("the password is right");
         assert_eq!(log.head().await, Ok(Position::START));

@@ -5,6 +5,7 @@ use std::{
     error::Error as _,
     future::{self, Ready},
     io,
+    path::Path,
     sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
@@ -21,6 +22,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{
+    fs,
     sync::watch,
     time::{self, Instant},
 };
@@ -247,16 +249,21 @@ fn failed_handshake(error: &ConnectError) -> bool {
 }
 
 async fn options(address: &Address) -> Result<ConnectOptions, LogError> {
+    let cannot_read = |file: &Path, error: io::Error| {
+        Fault::CannotOpen.error(format!("cannot use {}: {error}", file.display()))
+    };
     let mut options = match &address.identity {
         Credentials::Anonymous => ConnectOptions::new(),
         Credentials::Token(token) => ConnectOptions::with_token(token.clone()),
         Credentials::Password { user, password } => {
             ConnectOptions::with_user_and_password(user.clone(), password.clone())
         }
+        Credentials::PasswordFile { user, file } => {
+            let password = fs::read_to_string(file).await.map_err(|error| cannot_read(file, error))?;
+            ConnectOptions::with_user_and_password(user.clone(), password.trim_end().into())
+        }
         Credentials::File(file) => {
-            let options = ConnectOptions::with_credentials_file(file).await;
-            options
-                .map_err(|error| Fault::CannotOpen.error(format!("cannot use {}: {error}", file.display())))?
+            ConnectOptions::with_credentials_file(file).await.map_err(|error| cannot_read(file, error))?
         }
     };
     options = match address.tls {

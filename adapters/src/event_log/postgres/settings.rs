@@ -14,12 +14,9 @@ use tokio_postgres::{
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::error_mapping;
+use super::{error_mapping, passfile};
 use crate::{
-    event_log::{
-        environment::{Environment, read_password},
-        loopback::is_loopback,
-    },
+    event_log::{environment::Environment, loopback::is_loopback},
     root_certificates,
 };
 
@@ -49,9 +46,10 @@ pub(super) fn parse(url: &str, environment: Environment<'_>) -> Result<Vec<Targe
     {
         config.user(user);
     }
-    if config.get_password().is_none() {
-        let of_file = url.password_file.as_deref().map(read_password).transpose()?;
-        of_file.or_else(|| environment("PGPASSWORD")).map(|password| config.password(password));
+    if config.get_password().is_none()
+        && let Some(password) = environment("PGPASSWORD")
+    {
+        config.password(password);
     }
     if config.get_application_name().is_none() {
         config.application_name("petstore");
@@ -59,7 +57,8 @@ pub(super) fn parse(url: &str, environment: Environment<'_>) -> Result<Vec<Targe
     if !url.rest.contains("target_session_attrs=") {
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     }
-    targets(&url, &config)
+    let passwords = passfile::load(url.passfile.clone(), environment)?;
+    targets(&url, &config, passwords.as_ref())
 }
 
 /// The user of a URL that names none.
@@ -91,7 +90,7 @@ struct Url {
     rest: String,
     sslmode: Option<String>,
     sslrootcert: Option<String>,
-    password_file: Option<PathBuf>,
+    passfile: Option<PathBuf>,
 }
 
 impl Url {
@@ -116,7 +115,7 @@ impl Url {
             match name {
                 "sslmode" => split.sslmode = Some(decoded(value)),
                 "sslrootcert" => split.sslrootcert = Some(decoded(value)),
-                "password-file" => split.password_file = Some(decoded(value).into()),
+                "passfile" => split.passfile = Some(decoded(value).into()),
                 _ => others.push(parameter),
             }
         }
@@ -146,7 +145,11 @@ impl Url {
 }
 
 /// Makes one configuration per server, so that an unresponsive server does not use up the timeout of the others.
-fn targets(url: &Url, all: &Config) -> Result<Vec<Target>, LogError> {
+fn targets(
+    url: &Url,
+    all: &Config,
+    passwords: Option<&passfile::Passwords>,
+) -> Result<Vec<Target>, LogError> {
     let hosts = all.get_hosts();
     if hosts.is_empty() {
         return Err(unusable("the PostgreSQL URL names no host".into()));
@@ -174,6 +177,13 @@ fn targets(url: &Url, all: &Config) -> Result<Vec<Target>, LogError> {
                 (path.display().to_string(), None)
             }
         };
+        let user = config.get_user().unwrap_or_default().to_owned();
+        let database = config.get_dbname().unwrap_or(&user).to_owned();
+        if config.get_password().is_none()
+            && let Some(password) = passwords.and_then(|file| file.find(&name, port, &database, &user))
+        {
+            config.password(password);
+        }
         let connect_timeout = all.get_connect_timeout().copied().unwrap_or(timeout);
         Ok(Target { server: format!("{name}:{port}"), config, tls, connect_timeout })
     });

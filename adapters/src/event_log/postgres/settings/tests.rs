@@ -51,20 +51,25 @@ fn on_a_network_a_verified_certificate_or_an_explicit_waiver_is_required() {
 #[test]
 fn the_password_comes_from_the_url_or_the_environment_or_a_file() {
     let file = NamedTempFile::new().unwrap();
-    std::fs::write(&file, "of the file\n").unwrap();
-    let path = file.path().display();
-    let environment = |name: &str| (name == "PGPASSWORD").then(|| "of the environment".to_owned());
-    for (url, password) in [
-        ("postgres://rex@two/pets?sslmode=disable".to_owned(), "of the environment"),
-        (format!("postgres://rex@two/pets?sslmode=disable&password-file={path}"), "of the file"),
-        (
-            format!("postgres://rex:of%20the%20url@two/pets?sslmode=disable&password-file={path}"),
-            "of the url",
-        ),
-    ] {
-        let targets = super::parse(&url, &environment).unwrap();
-        assert_eq!(targets[0].config.get_password(), Some(password.as_bytes()), "{url}");
-    }
+    std::fs::write(&file, "two:5432:pets:rex:of the file\n").unwrap();
+    let path = file.path().display().to_string();
+    let password = |targets: &[Target], nth: usize| {
+        targets[nth].config.get_password().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+    };
+
+    let of_file = parse(&format!("postgres://rex@one,two/pets?sslmode=disable&passfile={path}")).unwrap();
+    assert_eq!((password(&of_file, 0), password(&of_file, 1)), (None, Some("of the file".into())));
+
+    let environment = |name: &str| match name {
+        "PGPASSWORD" => Some("of the environment".to_owned()),
+        "PGPASSFILE" => Some(path.clone()),
+        _ => None,
+    };
+    let of_environment = super::parse("postgres://rex@two/pets?sslmode=disable", &environment).unwrap();
+    assert_eq!(password(&of_environment, 0), Some("of the environment".into()));
+    let of_url =
+        super::parse("postgres://rex:of%20the%20url@two/pets?sslmode=disable", &environment).unwrap();
+    assert_eq!(password(&of_url, 0), Some("of the url".into()));
 }
 
 #[test]
@@ -72,9 +77,8 @@ fn a_password_file_that_others_can_read_is_rejected() {
     use std::os::unix::fs::PermissionsExt as _;
     let file = NamedTempFile::new().unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
-    let error =
-        parse(&format!("postgres://rex@two/pets?sslmode=disable&password-file={}", file.path().display()))
-            .unwrap_err();
+    let error = parse(&format!("postgres://rex@two/pets?sslmode=disable&passfile={}", file.path().display()))
+        .unwrap_err();
     assert!(error.detail.contains("chmod 600"), "{error}");
 }
 
