@@ -1,24 +1,14 @@
 //! The root certificates that a TLS client trusts, and the reasons why it rejects a certificate. A leaf that every adapter may use.
 
-use std::{error::Error, io, iter, path::Path, sync::Arc};
+use std::{error::Error, io, iter, path::Path};
 
 use rustls::{
-    CertificateError, ClientConfig, RootCertStore,
-    crypto::ring,
+    CertificateError, RootCertStore,
     pki_types::{CertificateDer, pem::PemObject as _},
 };
 
-/// The configuration of a client that trusts the certificates in a PEM file, or those of the system. The error is one
-/// clause.
-pub(crate) fn client_config(file: Option<&Path>) -> Result<ClientConfig, String> {
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("the provider supports the default versions")
-        .with_root_certificates(load(file)?);
-    Ok(config.with_no_client_auth())
-}
-
-fn load(file: Option<&Path>) -> Result<RootCertStore, String> {
+/// Loads the certificates in a PEM file, or those of the system. The error is one clause.
+pub(crate) fn load(file: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     let Some(file) = file else {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

@@ -14,7 +14,7 @@ use hyper::{
     header::{AUTHORIZATION, HOST, HeaderValue},
 };
 use hyper_util::rt::TokioIo;
-use rustls::{InvalidMessage, pki_types::ServerName};
+use rustls::{ClientConfig, InvalidMessage, crypto::ring, pki_types::ServerName};
 use tokio::{net::TcpStream, time};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::either::Either;
@@ -92,7 +92,12 @@ impl ServiceClient {
         if !url.uses_tls {
             return Ok(Self { url, tls: None, key: None });
         }
-        let config = root_certificates::client_config(ca).map_err(|why| Fault::CannotOpen.error(why))?;
+        let roots = root_certificates::load(ca).map_err(|why| Fault::CannotOpen.error(why))?;
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("the provider supports the default versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
         Ok(Self { url, tls: Some(TlsConnector::from(Arc::new(config))), key: None })
     }
 

@@ -14,11 +14,11 @@ use tokio_postgres::{
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{error_mapping, passfile};
-use crate::{
-    event_log::{environment::Environment, loopback::is_loopback},
-    root_certificates,
+use super::{
+    error_mapping, passfile,
+    tls::{self, Trust},
 };
+use crate::event_log::{environment::Environment, loopback::is_loopback};
 
 /// How long opening a session may take if the URL names one server, unless it has a `connect_timeout`.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -123,24 +123,27 @@ impl Url {
         Ok(split)
     }
 
-    /// The TLS configuration for connections to `host`, or `None` for no encryption. The other modes of PostgreSQL's own
-    /// clients accept certificates that were issued for another server, so they are rejected.
-    fn tls(&self, host: &str) -> Result<Option<MakeRustlsConnect>, LogError> {
-        match self.sslmode.as_deref() {
-            Some("disable") => return Ok(None),
-            None if is_loopback(host) && self.sslrootcert.is_none() => return Ok(None),
-            None | Some("verify-full") => {}
-            Some(_) => {
-                let rule = "the sslmode of a PostgreSQL URL is verify-full (with sslrootcert=FILE for a private CA), or \
-                            disable if the network is trusted";
-                return Err(unusable(rule.into()));
-            }
+    /// Whether to encrypt the connection to `host`, and which certificates to trust. The modes are those of
+    /// PostgreSQL's own clients except `allow`, with two differences on a network: the default is `verify-full`, and modes that accept
+    /// any certificate are rejected, because an attacker in between could impersonate the server.
+    fn encryption(&self, host: &str) -> Result<(SslMode, Option<Trust>), LogError> {
+        let modes = "disable, prefer, require, verify-ca or verify-full";
+        let (mode, trust) = match self.sslmode.as_deref() {
+            Some("disable") => return Ok((SslMode::Disable, None)),
+            None if is_loopback(host) => (SslMode::Prefer, Trust::Any),
+            Some("prefer") => (SslMode::Prefer, Trust::Any),
+            Some("require") if self.sslrootcert.is_none() => (SslMode::Require, Trust::Any),
+            Some("require" | "verify-ca") => (SslMode::Require, Trust::Issuer),
+            None | Some("verify-full") => (SslMode::Require, Trust::IssuerAndName),
+            Some(_) => return Err(unusable(format!("sslmode must be {modes} in a PostgreSQL URL"))),
+        };
+        if trust == Trust::Any && !is_loopback(host) {
+            return Err(unusable(format!(
+                "this sslmode accepts any certificate, so {host} could be an impostor: use sslmode=verify-full with \
+                 sslrootcert=FILE, or sslmode=disable if the network is trusted"
+            )));
         }
-        // Without a file, the certificates of the system are trusted.
-        let roots = self.sslrootcert.as_deref().filter(|file| *file != "system").map(Path::new);
-        let config = root_certificates::client_config(roots);
-        let config = config.map_err(|why| unusable(format!("{why}; name a PEM file with sslrootcert")))?;
-        Ok(Some(MakeRustlsConnect::new(config)))
+        Ok((mode, Some(trust)))
     }
 }
 
@@ -161,6 +164,8 @@ fn targets(
     if ports.len() > 1 && ports.len() != hosts.len() {
         return Err(unusable("a PostgreSQL URL names one port, or one for each host".into()));
     }
+    // Without a file, the certificates of the system are trusted.
+    let roots = url.sslrootcert.as_deref().filter(|file| *file != "system").map(Path::new);
     let timeout = if hosts.len() > 1 { CONNECT_TIMEOUT_AMONG_SEVERAL } else { CONNECT_TIMEOUT };
     let targets = hosts.iter().enumerate().map(|(nth, host)| {
         let port = ports.get(nth).or(ports.first()).copied().unwrap_or(DEFAULT_PORT);
@@ -168,9 +173,9 @@ fn targets(
         config.port(port);
         let (name, tls) = match host {
             Host::Tcp(name) => {
-                let tls = url.tls(name)?;
-                config.host(name).ssl_mode(if tls.is_some() { SslMode::Require } else { SslMode::Disable });
-                (name.clone(), tls)
+                let (mode, trust) = url.encryption(name)?;
+                config.host(name).ssl_mode(mode);
+                (name.clone(), trust.map(|trust| tls::connector(trust, roots)).transpose()?)
             }
             Host::Unix(path) => {
                 config.host_path(path).ssl_mode(SslMode::Disable);
