@@ -19,7 +19,7 @@ async fn the_example_meets_the_contract() {
     let directory = tempfile::tempdir().unwrap();
     contract::check_all(async || {
         let path = tempfile::tempdir_in(&directory).unwrap().keep().join("log");
-        Arc::new(FileLog::open(path).unwrap()) as Arc<dyn EventLog>
+        Arc::new(EmbeddedLog::<FileEngine>::open(path).unwrap()) as Arc<dyn EventLog>
     })
     .await;
 }
