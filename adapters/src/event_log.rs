@@ -38,7 +38,7 @@ impl SalvagedLog {
     }
 }
 
-/// The durability of a log that promises nothing itself.
+/// The durability of a log that promises nothing itself, or whose promise is not known here.
 fn volatile(engine: &'static str, promise: &str) -> Durability {
     Durability { engine, level: DurabilityLevel::Volatile, promise: promise.into(), settings: vec![] }
 }

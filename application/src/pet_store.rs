@@ -224,7 +224,7 @@ impl PetStore {
 
     /// The number of known commits that this node has not applied yet.
     pub fn lag(&self) -> u64 {
-        self.replica.statistics.head().0.saturating_sub(self.version().position.0)
+        self.replica.statistics.head().0.saturating_sub(self.log_position().position.0)
     }
 
     /// The last position of a log that lacks the newest applied commit, or `None` while this node follows its log.

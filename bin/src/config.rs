@@ -34,7 +34,7 @@ use crate::{
 pub(crate) use log::{AccessArguments, LogCommand, SourceArgument};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The maximum of flags that are durations.
+/// The longest duration that a flag accepts.
 const DURATION_MAX: Duration = Duration::from_hours(24);
 
 /// The version of the binary, and those of the formats that `docs/versioning.md` covers.

@@ -51,7 +51,11 @@ fn main() {
     let of_last = arguments.pets % arguments.per_commit;
     arguments.pets += (arguments.per_commit - of_last) % arguments.per_commit;
     let temporary = tempfile::tempdir().expect("a temporary directory");
-    let directory = arguments.directory.as_deref().unwrap_or(temporary.path());
+    // Cargo runs benchmarks in the directory of their package.
+    let directory = arguments.directory.as_ref().map_or_else(
+        || temporary.path().to_owned(),
+        |given| Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(given),
+    );
     let program = arguments.program.as_deref().unwrap_or_else(|| packaged_program());
     println!(
         "{:<8} {:<18} {:>10} {:>9} {:>9} {:>8} {:>9} {:>14}",

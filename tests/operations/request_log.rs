@@ -10,7 +10,9 @@ const JSON: [&str; 2] = ["--log-format", "json"];
 /// Every line of the log that says this.
 fn lines(app: &App, message: &str) -> Vec<Value> {
     let (_, log) = app.printed();
-    let lines = log
+    // The last line may be only half written.
+    let (complete, _) = log.rsplit_once('\n').unwrap_or_default();
+    let lines = complete
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error} in {line}")));
     lines.filter(|line| line["message"].as_str().is_some_and(|found| found.starts_with(message))).collect()

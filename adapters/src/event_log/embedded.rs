@@ -34,7 +34,7 @@ use std::{
         mpsc::{self, SyncSender, TrySendError},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use application::{
@@ -58,7 +58,6 @@ pub use layout::{Layout, sync_files};
 pub use read_only::{FoundRecords, ReadOnlyLog};
 pub use reading::{Records, Visit, damaged, missing};
 
-pub(crate) use failed_sync::read_block;
 pub(crate) use high_water_mark::check_nothing_is_lost;
 pub(crate) use opening::{check, discard};
 pub(crate) use panics::{one_line, silence_panics};
@@ -70,14 +69,20 @@ use log_thread::{LogThread, QueuedAppend};
 
 /// The largest record: far larger than any record of the writer, and small enough to be held in memory a few times.
 pub const RECORD_MAX: usize = 8 * 1024 * 1024;
-/// The maximum number of queued appends. A node has one writer, so there is rarely more than one.
+/// The maximum number of queued appends; further ones are rejected. A node has one writer, so there is rarely more than
+/// one.
 const QUEUE_MAX: usize = 64;
+/// How long dropping a log may take, and how often it looks whether the thread has ended.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
+const CLOSE_INTERVAL: Duration = Duration::from_millis(1);
 /// How long a call may take before the engine is asked to [`unblock`](Engine::unblock) its callers.
 const UNBLOCK_DELAY: Duration = Duration::from_secs(1);
 
-/// A log on an embedded engine. Holds its store until it is dropped. Dropping blocks until everything is closed.
+/// A log on an embedded engine. Holds its store until it is dropped. Dropping blocks until everything is closed, but not
+/// for ever on a disk that hangs.
 pub struct EmbeddedLog<E: Engine> {
     shared: Arc<SharedState<E>>,
+    /// `None` only while the log is being dropped.
     requests: Option<SyncSender<QueuedAppend>>,
     /// `None` only while the log is being dropped.
     thread: Option<JoinHandle<()>>,
@@ -167,15 +172,14 @@ impl<E: Engine> EventLog for EmbeddedLog<E> {
         let requests = self.requests.as_ref().expect("only drop takes the queue");
         let request = QueuedAppend { expected, record: record.clone(), reply };
         requests.try_send(request).map_err(|error| match error {
-            TrySendError::Full(_) => {
-                AppendError::NotStored(Fault::Unreachable.error("too many appends are queued"))
-            }
+            TrySendError::Full(_) => AppendError::NotStored(
+                Fault::Unreachable.error("too many appends are queued; try again in a moment"),
+            ),
             TrySendError::Disconnected(_) => AppendError::Closed(stopped()),
         })?;
         self.unblocking(outcome).await.unwrap_or_else(|_| {
-            // The thread took the append and never completed it.
-            let error = if self.has_stopped() { stopped() } else { self.shared.why_closed() };
-            Err(AppendError::Closed(error))
+            // The thread took the append and panicked.
+            Err(AppendError::Closed(stopped()))
         })
     }
 
@@ -187,6 +191,17 @@ impl<E: Engine> EventLog for EmbeddedLog<E> {
 impl<E: Engine> Drop for EmbeddedLog<E> {
     fn drop(&mut self) {
         self.requests = None;
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        while !self.has_stopped() {
+            if Instant::now() >= deadline {
+                tracing::warn!(
+                    target: "petstore::storage",
+                    "the log could not be closed, because the disk does not respond; every acknowledged commit is durable"
+                );
+                return;
+            }
+            thread::sleep(CLOSE_INTERVAL);
+        }
         // A panic of the thread was reported when it happened.
         let _ = self.thread.take().map(JoinHandle::join);
     }

@@ -171,7 +171,7 @@ impl LogSource for RemoteLog {
     }
 
     fn durability(&self) -> Durability {
-        volatile("http", "that of the service: see its /readyz")
+        volatile("http", "not known here; /readyz of the service reports it")
     }
 }
 

@@ -1,4 +1,4 @@
-//! The operator's settings for the clients of the service, and the URLs in them.
+//! The operator's settings of the HTTP service, and the URLs in them.
 
 use std::str::FromStr;
 
@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::middleware::{client_address::TrustedProxy, cors::Origins};
 use crate::access::RateLimit;
 
-/// The settings for clients.
+/// The settings that an operator chooses.
 #[derive(Debug, Clone, Default)]
 pub struct Site {
     /// The URL of the production service, for the OpenAPI document.

@@ -58,9 +58,10 @@ pub async fn export(
     Ok(tally)
 }
 
-/// Imports a file into `to`, and counts its records in `tally`. Resumes an interrupted import, and changes nothing in a target that holds the whole file,
-/// and possibly more. Rejects a target with a different history, and a file without a matching manifest. Only the end of
-/// the file shows a missing manifest, so a file that can be read twice should be [checked](check_export) first.
+/// Imports a file into `to`, and counts its records in `tally`. Resumes an interrupted import, and changes nothing in a
+/// target that holds the whole file, and possibly more. Rejects a target with a different history, and a file without a
+/// matching manifest. Only the end of the file shows a missing manifest, so a file that can be read twice should be
+/// [checked](check_export) first.
 pub async fn import(
     file: impl BufRead,
     to: &dyn EventLog,

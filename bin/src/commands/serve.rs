@@ -168,7 +168,7 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     };
     tracing::info!(
         target: "petstore::service",
-        pets = store.count(), position = store.version().position.0,
+        pets = store.count(), position = store.log_position().position.0,
         "ready"
     );
     print_greeting(output, &arguments, &store, &format!("{scheme}://{address}"), &keys);
@@ -302,7 +302,8 @@ async fn close(mut store: Arc<PetStore>) -> anyhow::Result<()> {
 /// Prints the state of the store, and a curl command if the first key is still active.
 fn print_greeting(output: &Output, arguments: &ServeArguments, store: &PetStore, url: &str, keys: &ApiKeys) {
     let promise = store.log().durability().promise;
-    let (url_of_store, count, position) = (&arguments.store.store, store.count(), store.version().position);
+    let (url_of_store, count, position) =
+        (&arguments.store.store, store.count(), store.log_position().position);
     let pets = if count == 1 { "pet" } else { "pets" };
     output.stdout.print_line(format_args!(
         "ready: {count} {pets} at position {position} in {url_of_store} ({promise})"

@@ -62,7 +62,7 @@ impl fmt::Debug for ApiKey {
 }
 
 impl KeyHash {
-    /// The hash of a key, or `None` if the text is not a key.
+    /// The hash of a key, or `None` if the text does not begin like one.
     pub fn of_presented(text: &str) -> Option<Self> {
         text.starts_with(PREFIX).then(|| Self::of_text(text))
     }
@@ -137,6 +137,8 @@ mod tests {
         let key = ApiKey::from_random(*b"twenty-five bytes, random");
         assert_eq!(key.reveal(), "petstore_ehvpavkmf4ppctbpcmg64ybmcnsjr83jc5q68vvd");
         assert_eq!(&*key.hash().id().0, "14dcc5f5438a");
+        let with_checksum = "petstore_ehvpavkmf4ppyvk541h7jx35ecg6rvvecwsgn6sh";
+        assert_eq!(&*KeyHash::of_text(with_checksum).id().0, "571aa35373f7");
     }
 
     #[test]

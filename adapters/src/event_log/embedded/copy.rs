@@ -18,7 +18,8 @@ use crate::private_files::{DIRECTORY_MODE, create_file, open_to_read};
 pub struct StoreCopy {
     /// The paths of the copy.
     pub layout: Layout,
-    directory: TempDir,
+    /// `None` only while the copy is being dropped.
+    directory: Option<TempDir>,
 }
 
 impl StoreCopy {
@@ -47,19 +48,30 @@ impl StoreCopy {
     }
 
     fn make<E: Engine>(store: &Layout, directory: TempDir) -> io::Result<Self> {
-        let layout = E::layout(&directory.path().join(below(&store.directory, &store.path)));
-        let copy = Self { layout, directory };
+        let path = directory.path().to_owned();
+        let layout = E::layout(&path.join(below(&store.directory, &store.path)));
+        let copy = Self { layout, directory: Some(directory) };
         let files = E::files(store)?;
         let size = files.iter().try_fold(0, |size, file| io::Result::Ok(size + file.metadata()?.len()))?;
-        if !Space::of(copy.directory.path())?.has_room_for(size) {
+        if !Space::of(&path)?.has_room_for(size) {
             return Err(io::ErrorKind::StorageFull.into());
         }
         for file in &files {
-            let to = copy.directory.path().join(below(&store.directory, file));
+            let to = path.join(below(&store.directory, file));
             to.parent().map_or(Ok(()), fs::create_dir_all)?;
             io::copy(&mut open_to_read(file)?, &mut create_file(&to)?)?;
         }
         Ok(copy)
+    }
+}
+
+impl Drop for StoreCopy {
+    fn drop(&mut self) {
+        let Some(directory) = self.directory.take() else { return };
+        let path = directory.path().to_owned();
+        if let Err(error) = directory.close() {
+            tracing::warn!(target: "petstore::storage", path = %path.display(), %error, "cannot delete the copy of the store");
+        }
     }
 }
 

@@ -9,8 +9,8 @@ use application::ports::{CommitId, LogError, Position, Record, Version};
 
 use super::{copy::StoreCopy, layout::Layout, read_only::FoundRecords, reading::Records};
 
-/// A storage engine that keeps its files on this machine. Its methods may block and may panic: they are called on
-/// blocking threads, and a panic becomes an error.
+/// A storage engine that keeps its files on this machine. Its methods may block: they are called on blocking threads.
+/// Those that open, read, write or close may panic: the panic becomes an error.
 ///
 /// One thread calls [`append`](Self::append) and [`maintain`](Self::maintain) while other threads read. After an error
 /// or a panic in either method, the engine must keep serving reads until it is closed and reopened.

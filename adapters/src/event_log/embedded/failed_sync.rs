@@ -123,7 +123,7 @@ fn aligned(buffer: &mut [u8]) -> &mut [u8] {
 }
 
 /// Fills the block, or as much of it as the file has.
-pub(crate) fn read_block(file: &File, block: &mut [u8], offset: u64) -> io::Result<usize> {
+fn read_block(file: &File, block: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut len = 0;
     // Only the last read of a file ends unaligned, and direct I/O cannot continue from there.
     while len < block.len() && len.is_multiple_of(ALIGNMENT) {

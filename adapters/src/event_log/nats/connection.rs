@@ -6,7 +6,10 @@ use std::{
     future::{self, Ready},
     io,
     path::Path,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -45,7 +48,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(1);
 const LEADERLESS_MAX: Duration = Duration::from_secs(5);
 const RECONNECT: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
 
-/// A connection that is lost this soon after another one is not reopened at once.
+/// A connection that ended sooner than this counts as a failed attempt to connect.
 const SHORT_CONNECTION: Duration = Duration::from_secs(2);
 
 pub(super) struct NatsConnection {
@@ -78,17 +81,18 @@ impl NatsConnection {
     /// Connects to one of the servers. Fails within seconds if none of them responds.
     pub(super) async fn open(address: &Address) -> Result<Self, LogError> {
         let (lost, epoch) = watch::channel(0);
-        let last_loss = Mutex::default();
+        let short_connections = Arc::new(Mutex::new(ShortConnections::default()));
+        let delays = short_connections.clone();
         let options = options(address)
             .await?
             .name("petstore")
             .connection_timeout(GREETING_TIMEOUT)
             .request_timeout(None)
             .ping_interval(PING_INTERVAL)
-            .reconnect_delay_callback(move |attempt| reconnect_delay(attempt, &mut last_loss.lock()))
+            .reconnect_delay_callback(move |attempt| delays.lock().delay(attempt))
             .reconnect_to_server_callback(round_robin(address.tls))
             .event_callback(move |event| {
-                log_event(&event);
+                short_connections.lock().report(&event);
                 if event == Event::Disconnected {
                     lost.send_modify(|count| *count += 1);
                 }
@@ -208,10 +212,13 @@ impl NatsConnection {
     /// Reconnects to another server if no leader has replied for [`LEADERLESS_MAX`]. A server that is cut off from
     /// the others still responds to pings, so the client would stay connected to it.
     pub(super) async fn leave_if_leaderless(&self) {
-        if !self.is_leaderless() {
-            return;
+        {
+            let mut seen = self.leader_seen.lock();
+            if seen.elapsed() <= LEADERLESS_MAX {
+                return;
+            }
+            *seen = Instant::now();
         }
-        *self.leader_seen.lock() = Instant::now();
         if self.client.connection_state() == State::Connected {
             tracing::warn!(
                 target: "petstore::storage",
@@ -298,33 +305,53 @@ fn round_robin(mode: TlsMode) -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Optio
     }
 }
 
-/// The delay before an attempt to connect. A server may accept connections and close them at once, for example when the
-/// account has reached its connection limit, so the first attempt after a short connection waits longest.
-fn reconnect_delay(attempt: usize, last_loss: &mut Option<Instant>) -> Duration {
-    if attempt > 1 {
-        return RECONNECT.delay(u32::try_from(attempt).unwrap_or(u32::MAX));
-    }
-    let lost_before = last_loss.replace(Instant::now());
-    let is_short = lost_before.is_some_and(|at| at.elapsed() < SHORT_CONNECTION);
-    RECONNECT.delay(if is_short { u32::MAX } else { 1 })
+/// Counts connections that ended soon. A server may accept connections and close them at once, for example when the
+/// account has reached its connection limit.
+#[derive(Debug, Default)]
+struct ShortConnections {
+    connected_at: Option<Instant>,
+    /// How many connections in a row ended soon.
+    in_a_row: u32,
 }
 
-fn log_event(event: &Event) {
-    match event {
-        Event::Connected => tracing::info!(target: "petstore::storage", "connected to NATS"),
-        Event::Disconnected => {
-            tracing::warn!(target: "petstore::storage", "connection to NATS lost; reconnecting");
-        }
-        // The only sign of a missing permission: such a request gets no reply.
-        Event::ServerError(error) => {
-            tracing::warn!(target: "petstore::storage", %error, "NATS server reported an error");
-        }
-        Event::LameDuckMode
-        | Event::Draining
-        | Event::Closed
-        | Event::SlowConsumer(_)
-        | Event::ClientError(_) => {
-            tracing::debug!(target: "petstore::storage", %event, "NATS client event");
+impl ShortConnections {
+    fn delay(&self, attempt: usize) -> Duration {
+        RECONNECT.delay(u32::try_from(attempt).unwrap_or(u32::MAX).max(self.in_a_row.saturating_add(1)))
+    }
+
+    fn report(&mut self, event: &Event) {
+        match event {
+            Event::Connected => {
+                self.connected_at = Some(Instant::now());
+                if self.in_a_row <= 1 {
+                    tracing::info!(target: "petstore::storage", "connected to NATS");
+                }
+            }
+            Event::Disconnected => {
+                let is_short = self.connected_at.is_some_and(|at| at.elapsed() < SHORT_CONNECTION);
+                self.in_a_row = if is_short { self.in_a_row.saturating_add(1) } else { 0 };
+                match self.in_a_row {
+                    0 | 1 => {
+                        tracing::warn!(target: "petstore::storage", "connection to NATS lost; reconnecting");
+                    }
+                    2 => tracing::warn!(
+                        target: "petstore::storage",
+                        "connection to NATS lost again within {SHORT_CONNECTION:?}; such losses are not logged until a connection lasts"
+                    ),
+                    _ => {}
+                }
+            }
+            // The only sign of a missing permission: such a request gets no reply.
+            Event::ServerError(error) => {
+                tracing::warn!(target: "petstore::storage", %error, "NATS server reported an error");
+            }
+            Event::LameDuckMode
+            | Event::Draining
+            | Event::Closed
+            | Event::SlowConsumer(_)
+            | Event::ClientError(_) => {
+                tracing::debug!(target: "petstore::storage", %event, "NATS client event");
+            }
         }
     }
 }
@@ -334,13 +361,15 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_closes_connections_at_once_is_tried_less_often() {
-        let mut last_loss = None;
+    async fn delays_grow_while_connections_do_not_last() {
+        let mut short_connections = ShortConnections::default();
         let mut delays = Vec::new();
-        for (lasted, attempt) in [(60, 1), (0, 2), (0, 3), (1, 1), (1, 1), (60, 1)] {
-            time::advance(Duration::from_secs(lasted)).await;
-            delays.push(reconnect_delay(attempt, &mut last_loss).as_millis());
+        for lasted in [60, 1, 1, 1, 1, 1, 1, 60, 1].map(Duration::from_secs) {
+            short_connections.report(&Event::Connected);
+            time::advance(lasted).await;
+            short_connections.report(&Event::Disconnected);
+            delays.push(short_connections.delay(1).as_millis());
         }
-        assert_eq!(delays, [20, 40, 80, 500, 500, 20]);
+        assert_eq!(delays, [20, 40, 80, 160, 320, 500, 500, 20, 40]);
     }
 }

@@ -14,15 +14,14 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io,
+    os::unix::fs::FileExt as _,
 };
 
 use application::ports::{LogError, Position, ReadBound, Version};
 
 use super::{Sled, chunks, records};
 use crate::{
-    event_log::embedded::{
-        Engine as _, Layout, StoreCopy, check, discard, io_error, read_block, read_within,
-    },
+    event_log::embedded::{Engine as _, Layout, StoreCopy, check, discard, io_error, read_within},
     private_files::open_to_read,
 };
 
@@ -137,7 +136,15 @@ fn holds<'a>(file: &File, offsets: impl Iterator<Item = &'a u64>, mark: Version)
 
 pub(super) fn read(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; len];
-    let filled = read_block(file, &mut bytes, offset)?;
+    let mut filled = 0;
+    while filled < len {
+        match file.read_at(&mut bytes[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
     bytes.truncate(filled);
     Ok(bytes)
 }

@@ -266,7 +266,7 @@ fn state(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
     let help = "Maximum number of pets; at the limit, creates are rejected.";
     // A `usize` would have to fit into an `i64`.
     encoder.gauge_if_known("petstore_pets_limit", help, store.pets_max().map(|limit| limit as u64))?;
-    let position = store.version().position.0;
+    let position = store.log_position().position.0;
     encoder.gauge("petstore_log_position", "Last commit applied by this node.", position)?;
     encoder.gauge("petstore_replica_lag_commits", "Commits not yet applied by this node.", store.lag())?;
     let help = "Time since this node last read the end of the log.";

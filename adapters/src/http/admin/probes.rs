@@ -69,7 +69,7 @@ pub(crate) fn ready(
         };
         let durability = store.map(|store| store.log().durability());
         let (position, head) = match store {
-            Some(store) => (store.version().position, store.rejected_head()),
+            Some(store) => (store.log_position().position, store.rejected_head()),
             None => (service.replay.position(), Some(service.replay.head())),
         };
         let is_shown = may_see_position(&service, &headers);
