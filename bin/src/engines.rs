@@ -16,7 +16,7 @@ use adapters::event_log::{
 };
 use application::{
     LogAccess,
-    ports::{EventLog, LogError, LogSource, Version},
+    ports::{EventLog, Fault, LogError, LogSource, Version},
 };
 
 static ENGINES: &[EngineEntry] = &[
@@ -146,5 +146,10 @@ fn source(log: impl LogSource) -> Source {
 
 /// Opening an embedded engine blocks on the disk.
 fn blocking<T: Send + 'static>(open: impl FnOnce() -> Result<T, LogError> + Send + 'static) -> Opening<T> {
-    Box::pin(async { tokio::task::spawn_blocking(open).await.expect("opening a log never panics") })
+    Box::pin(async {
+        let opened = tokio::task::spawn_blocking(open).await;
+        // Cancelled when the process is told to stop.
+        opened
+            .unwrap_or_else(|error| Err(Fault::CannotOpen.error(format!("opening the log failed: {error}"))))
+    })
 }

@@ -4,7 +4,7 @@ use std::{
     env,
     ffi::OsStr,
     fmt,
-    path::{self, Path, PathBuf},
+    path::{self, Component, Path, PathBuf},
     ptr,
     str::FromStr,
 };
@@ -80,8 +80,18 @@ impl StoreUrl {
     }
 }
 
+/// The same path for every spelling: absolute, without `..` and without a slash at its end.
 fn absolute(path: &str) -> PathBuf {
-    path::absolute(path).unwrap_or_else(|_| path.into())
+    let mut absolute = PathBuf::new();
+    for part in path::absolute(path).unwrap_or_else(|_| path.into()).components() {
+        match part {
+            Component::ParentDir => {
+                absolute.pop();
+            }
+            _ => absolute.push(part),
+        }
+    }
+    absolute
 }
 
 fn canonical(path: &str) -> String {
@@ -217,6 +227,8 @@ mod tests {
             ("postgres://me@h/db", "postgres://you@other:1,another/db"),
             ("nats://a:b@h:1/S?tls=off", "nats://c@other:2/S"),
             ("sled:pets/log", "sled:./pets/log"),
+            ("sled:pets/log", "sled:pets/log/"),
+            ("sled:pets/log", "sled:cats/../pets//log"),
         ] {
             assert_eq!(name(one), name(other));
         }
