@@ -148,7 +148,7 @@ fn source(log: impl LogSource) -> Source {
 fn blocking<T: Send + 'static>(open: impl FnOnce() -> Result<T, LogError> + Send + 'static) -> Opening<T> {
     Box::pin(async {
         let opened = tokio::task::spawn_blocking(open).await;
-        // Cancelled when the process is told to stop.
+        // Cancelled when the process stops during the opening.
         opened
             .unwrap_or_else(|error| Err(Fault::CannotOpen.error(format!("opening the log failed: {error}"))))
     })

@@ -249,7 +249,7 @@ fn a_running_service_is_exported_verified_searched_and_copied() {
     let admin = app.admin();
     let export = on_service(admin, &key, &["export"]).exits_with(0);
     let verified = on_service(admin, &key, &["verify"]).exits_with(0);
-    on_service(admin, &key, &["stat"]).exits_with(0).prints("see its /readyz");
+    on_service(admin, &key, &["stat"]).exits_with(0).prints("/readyz of the service reports it");
     let found = on_service(admin, &key, &["find", "--pet", "2"]);
     assert!(found.code == Some(0) && found.stdout.contains("added pet 2: \"Tom\""), "{found:?}");
     let head = verified.value("head hash").to_owned();

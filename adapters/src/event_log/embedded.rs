@@ -78,8 +78,8 @@ const CLOSE_INTERVAL: Duration = Duration::from_millis(1);
 /// How long a call may take before the engine is asked to [`unblock`](Engine::unblock) its callers.
 const UNBLOCK_DELAY: Duration = Duration::from_secs(1);
 
-/// A log on an embedded engine. Holds its store until it is dropped. Dropping blocks until everything is closed, but not
-/// for ever on a disk that hangs.
+/// A log on an embedded engine. Holds its store until it is dropped. Dropping blocks until everything is closed, but at
+/// most 15 seconds if the disk hangs.
 pub struct EmbeddedLog<E: Engine> {
     shared: Arc<SharedState<E>>,
     /// `None` only while the log is being dropped.
