@@ -18,21 +18,17 @@ mod site;
 use std::{
     net::{IpAddr, Ipv4Addr},
     sync::Arc,
-    time::Duration,
 };
 
 use application::Health;
 use axum::{
     Router,
-    extract::DefaultBodyLimit,
     handler::Handler,
     http::{HeaderMap, HeaderValue},
     middleware::from_fn_with_state,
     routing::{MethodRouter, any},
 };
 use futures_util::future::BoxFuture;
-use tower::ServiceBuilder;
-use tower_http::timeout::RequestBodyDeadlineLayer;
 
 pub use api::openapi::{API_VERSION, document};
 pub use middleware::{
@@ -44,17 +40,14 @@ pub use service::Service;
 pub use site::{ContactUrl, InvalidSetting, ServerUrl, Site};
 
 use admin::{log, metrics, probes};
-use api::{json_body::BODY_MAX, orders, pets};
+use api::{orders, pets};
 use middleware::{client::has_valid_key, framing::require_local_host, observe::observe};
 
 /// The public listener. Every path under `/v1` needs a key, those that do not exist included.
-fn public(service: &Arc<Service>, body_timeout: Duration) -> Router {
-    let body = ServiceBuilder::new()
-        .layer(DefaultBodyLimit::max(BODY_MAX))
-        .layer(RequestBodyDeadlineLayer::new(body_timeout));
+fn public(service: &Arc<Service>) -> Router {
     let operation = || any(fallback::api_method_not_allowed);
     Router::new()
-        .route("/v1/pets", operation().get(pets::list).post(pets::create.layer(body)))
+        .route("/v1/pets", operation().get(pets::list).post(pets::create))
         .route("/v1/pets/{petId}", operation().get(pets::get))
         .route("/v1/store/orders", operation().get(orders::list))
         .merge(rest_of_api(any(fallback::api_not_found)))
@@ -119,7 +112,7 @@ pub fn serve(
     settings: Settings,
     shutdown: BoxFuture<'static, ()>,
 ) -> BoxFuture<'static, ()> {
-    let router = public(&service, settings.body_timeout);
+    let router = public(&service);
     Box::pin(server::run("public", listener, router, service, settings, shutdown))
 }
 

@@ -225,21 +225,21 @@ impl ApiKeys {
         let key = private_files::read(&path, FIRST_KEY_BYTES_MAX).ok()?;
         let key = str::from_utf8(&key).ok()?;
         let hash = KeyHash::of_presented(key.trim_end())?;
-        let entry = self.find(&hash)?;
-        entry.check(self.clock.now()).ok().map(|_| path)
+        self.check_hash(&hash, self.clock.now()).ok().map(|_| path)
     }
 
     /// Looks a key up by a part of its hash, so the duration reveals nothing about any key.
-    fn find(&self, hash: &KeyHash) -> Option<Arc<KeyEntry>> {
-        self.keys.read().get(&hash.id_bytes()).filter(|entry| entry.record.hash == *hash).cloned()
+    fn check_hash(&self, hash: &KeyHash, now: DateTime<Utc>) -> Result<Arc<Principal>, RejectedKey> {
+        let keys = self.keys.read();
+        let entry = keys.get(&hash.id_bytes()).filter(|entry| entry.record.hash == *hash);
+        entry.ok_or(RejectedKey::Unknown)?.check(now).cloned()
     }
 }
 
 impl Authenticator for ApiKeys {
     fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RejectedKey> {
-        let entry = self.find(&KeyHash::of_text(key)).ok_or(RejectedKey::Unknown)?;
         let now = self.clock.now();
-        let principal = entry.check(now)?.clone();
+        let principal = self.check_hash(&KeyHash::of_text(key), now)?;
         principal.usage.record_use(now);
         Ok(principal)
     }

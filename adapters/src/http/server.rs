@@ -65,8 +65,6 @@ pub struct Settings {
     pub rejections_max: usize,
     /// Timeout for the head of a request, from its first byte or from the beginning of the connection.
     pub head_timeout: Duration,
-    /// Timeout for the body of a request.
-    pub body_timeout: Duration,
     /// How long a connection may be idle.
     pub idle_timeout: Duration,
     /// How long a client may stop reading a response.
@@ -82,7 +80,6 @@ impl Default for Settings {
             connections_per_address: None,
             rejections_max: 256,
             head_timeout: Duration::from_secs(10),
-            body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_mins(1),
             write_timeout: Duration::from_secs(30),
             drain: Duration::from_secs(10),

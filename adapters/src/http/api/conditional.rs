@@ -50,6 +50,10 @@ impl Preconditions {
         Err(ApiError::PreconditionFailed)
     }
 
+    pub(crate) fn has_if_none_match(&self) -> bool {
+        !self.if_none_match.is_empty()
+    }
+
     /// Whether `If-None-Match` names this tag. RFC 9110 asks for a weak comparison.
     pub(crate) fn is_not_modified(&self, tag: &HeaderValue) -> bool {
         any_tag(&self.if_none_match, |listed| listed.strip_prefix(b"W/").unwrap_or(listed) == tag.as_bytes())

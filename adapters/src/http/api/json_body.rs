@@ -1,9 +1,8 @@
-//! The body of a request that writes: its media type and its size.
+//! The body of a request that writes: its media type, its size, and the time that it may take.
 
-use std::{error::Error, iter};
+use std::time::Duration;
 
 use axum::{
-    RequestExt as _,
     body::{Body, HttpBody as _},
     extract::{FromRequest, Request},
     http::{
@@ -11,13 +10,16 @@ use axum::{
         header::{CONTENT_ENCODING, CONTENT_TYPE},
     },
 };
-use http_body_util::{BodyExt as _, LengthLimitError};
-use tower_http::timeout::TimeoutError;
+use http_body_util::BodyExt as _;
+use tokio::time;
 
 use crate::http::error::ApiError;
 
 /// Maximum size of a request body, in bytes. A pet takes less than 2 KiB.
 pub(crate) const BODY_MAX: usize = 64 * 1024;
+
+/// Timeout for a complete request body.
+pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A complete body that is declared as JSON; it is not parsed yet.
 pub(crate) struct JsonBody(pub(crate) Vec<u8>);
@@ -31,37 +33,30 @@ impl<S: Send + Sync> FromRequest<S> for JsonBody {
         if request.body().size_hint().lower() > BODY_MAX as u64 {
             return Err(ApiError::PayloadTooLarge);
         }
-        let body = collect(request.into_limited_body()).await;
-        body.map(Self).map_err(|error| unreadable(&error))
+        let body = time::timeout(BODY_TIMEOUT, collect(request.into_body())).await;
+        body.map_err(|_elapsed| ApiError::RequestTimeout)?.map(Self)
     }
 }
 
 /// Copies a body into one buffer. axum's `Bytes` extractor keeps the parts until the end, and a part keeps the buffer of the
 /// connection that it arrived in: one byte could hold 16 KiB.
-async fn collect(mut body: Body) -> Result<Vec<u8>, axum::Error> {
+async fn collect(mut body: Body) -> Result<Vec<u8>, ApiError> {
     let mut collected = Vec::new();
     while let Some(frame) = body.frame().await {
-        if let Ok(data) = frame?.into_data() {
-            collected.extend_from_slice(&data);
+        let Ok(data) = frame.map_err(unreadable)?.into_data() else { continue };
+        if collected.len() + data.len() > BODY_MAX {
+            return Err(ApiError::PayloadTooLarge);
         }
+        collected.extend_from_slice(&data);
     }
     Ok(collected)
 }
 
-fn unreadable(error: &axum::Error) -> ApiError {
-    if is_caused_by::<LengthLimitError>(error) {
-        ApiError::PayloadTooLarge
-    } else if is_caused_by::<TimeoutError>(error) {
-        ApiError::RequestTimeout
-    } else if is_caused_by::<ApiError>(error) {
-        ApiError::OUT_OF_MEMORY
-    } else {
-        ApiError::invalid("the body is incomplete, or its chunks are malformed")
+fn unreadable(error: axum::Error) -> ApiError {
+    match error.into_inner().downcast() {
+        Ok(rejected) => *rejected,
+        Err(_) => ApiError::invalid("the body is incomplete, or its chunks are malformed"),
     }
-}
-
-fn is_caused_by<E: Error + 'static>(error: &(dyn Error + 'static)) -> bool {
-    iter::successors(Some(error), |&cause| cause.source()).any(<dyn Error>::is::<E>)
 }
 
 fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {

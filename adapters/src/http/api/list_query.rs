@@ -8,7 +8,7 @@ use axum::{
 use domain::{PetId, PetStatus, UnknownPetStatus};
 
 use super::{field::Field, number, prefer::Handling};
-use crate::http::{error::ApiError, header_value};
+use crate::http::{error::ApiError, header_value, middleware::observe::RequestContext};
 
 const PARAMETERS: &[&str] = &["limit", "status", "after"];
 
@@ -21,7 +21,7 @@ impl<S: Sync> FromRequestParts<S> for ListQuery {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let query = parts.uri.query().unwrap_or_default();
-        parse(query, Handling::of(&parts.headers)).map(Self).map_err(ApiError::invalid)
+        parse(query, RequestContext::of(&parts.extensions).handling).map(Self).map_err(ApiError::invalid)
     }
 }
 

@@ -9,7 +9,7 @@ use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::{field::Field, idempotency, json_body::JsonBody, number, prefer::Handling};
-use crate::http::error::ApiError;
+use crate::http::{error::ApiError, middleware::observe::RequestContext};
 
 /// The deepest nesting of values, in ignored fields too.
 const NESTING_MAX: usize = 64;
@@ -25,7 +25,7 @@ impl<S: Send + Sync> FromRequest<S> for CreateRequest {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        let handling = Handling::of(request.headers());
+        let handling = RequestContext::of(request.extensions()).handling;
         let query = handling.check_query(request.uri().query().unwrap_or_default(), &[]);
         let mut faults = Vec::from_iter(query.err());
         let request_key = idempotency::request_key(request.headers(), &mut faults);

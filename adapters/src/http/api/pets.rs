@@ -1,9 +1,11 @@
 //! The operations on pets.
 
+use std::sync::Arc;
+
 use application::{CreatePet, LogPosition};
 use axum::{
     body::Body,
-    extract::{Path, rejection::PathRejection},
+    extract::{Path, State, rejection::PathRejection},
     http::{
         HeaderName, HeaderValue, StatusCode,
         header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, LINK, LOCATION},
@@ -25,6 +27,7 @@ use crate::http::{
     error::{ApiError, JSON},
     header_value,
     middleware::client::Client,
+    service::Service,
 };
 
 /// Clients may store a response, but must revalidate it each time; the entity tag makes that cheap.
@@ -33,22 +36,23 @@ const REVALIDATE: HeaderValue = HeaderValue::from_static("private, no-cache");
 /// The number of headers of a response to `getPet`, which has the most.
 const HEADERS_MAX: usize = 12;
 
-/// `GET /v1/pets`. A 304 and most 412 are decided before the page is rendered.
+/// `GET /v1/pets`. A 304 is decided before the page is rendered.
 pub(crate) async fn list(
     client: Client,
     ListQuery(query): ListQuery,
     preconditions: Preconditions,
 ) -> Result<Response, ApiError> {
-    let shown = client.store.shown()?;
-    let tag = list_tag(shown);
-    preconditions.require_match(&tag)?;
-    if preconditions.is_not_modified(&tag) {
-        return Ok((StatusCode::NOT_MODIFIED, validators(tag, shown)).into_response());
+    if preconditions.has_if_none_match() {
+        let shown = client.store.shown()?;
+        let tag = list_tag(shown);
+        preconditions.require_match(&tag)?;
+        if preconditions.is_not_modified(&tag) {
+            return Ok((StatusCode::NOT_MODIFIED, validators(tag, shown)).into_response());
+        }
     }
     let mut page = pet_json::Page::with_capacity(query.limit);
     let (next, position) = client.store.list(&query, &mut |pet| page.push(pet))?;
-    // The page may show a later commit than the one above.
-    let tag = if position == shown { tag } else { list_tag(position) };
+    let tag = list_tag(position);
     preconditions.require_match(&tag)?;
     let link = next.map(|after| [(LINK, next_page(&query, after))]);
     Ok((validators(tag, position), link, json(page.into_json())).into_response())
@@ -57,10 +61,11 @@ pub(crate) async fn list(
 /// `POST /v1/pets`. The response is sent after the pet is durable and readable. `If-Match` and `If-None-Match` are
 /// ignored.
 pub(crate) async fn create(
+    State(service): State<Arc<Service>>,
     client: Client,
     CreateRequest { pet, request_key }: CreateRequest,
 ) -> Result<Response, ApiError> {
-    client.check_key()?;
+    client.check_key(&service)?;
     let by = client.principal.owner.clone();
     let created = client.store.create(CreatePet { pet, by, request_key }).await?;
     let location = header_value(["/v1/pets/", itoa::Buffer::new().format(created.pet.id.get())].concat());

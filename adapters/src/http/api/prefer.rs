@@ -8,7 +8,7 @@ use axum::{
     http::{HeaderMap, HeaderName, HeaderValue, request::Parts},
 };
 
-use crate::http::error::ApiError;
+use crate::http::{error::ApiError, middleware::observe::RequestContext};
 
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 
@@ -38,7 +38,8 @@ impl<S: Sync> FromRequestParts<S> for NoQuery {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let query = parts.uri.query().unwrap_or_default();
-        Handling::of(&parts.headers).check_query(query, &[]).map_err(ApiError::invalid)?;
+        let handling = RequestContext::of(&parts.extensions).handling;
+        handling.check_query(query, &[]).map_err(ApiError::invalid)?;
         Ok(Self)
     }
 }

@@ -14,7 +14,7 @@ use axum::{
 };
 
 use super::{observe::RequestContext, rate_limit};
-use crate::access::{Authenticator, Balance, Principal, Scope, Scopes};
+use crate::access::{Balance, Principal, Scope, Scopes};
 use crate::http::{api::log_position, error::ApiError, operations::scope_of, service::Service};
 
 /// The beginning of the `Authorization` header, in any case.
@@ -34,16 +34,13 @@ pub(crate) struct Authenticated {
 pub(crate) struct Client {
     pub(crate) store: Arc<PetStore>,
     pub(crate) principal: Arc<Principal>,
-    /// The scope that the method needs.
-    scope: Option<Scope>,
-    keys: Arc<dyn Authenticator>,
 }
 
 impl Client {
-    /// Checks the key again: it may have been revoked or changed, or have expired, while the body arrived.
-    pub(crate) fn check_key(&self) -> Result<(), ApiError> {
-        let scopes = self.keys.check(&self.principal.id).map_err(ApiError::RejectedKey)?;
-        self.scope.map_or(Ok(()), |scope| require(scopes, scope))
+    /// Checks the key of a write again: it may have been revoked or changed, or have expired, while the body arrived.
+    pub(crate) fn check_key(&self, service: &Service) -> Result<(), ApiError> {
+        let scopes = service.keys.check(&self.principal.id).map_err(ApiError::RejectedKey)?;
+        require(scopes, Scope::Write)
     }
 }
 
@@ -52,11 +49,10 @@ impl FromRequestParts<Arc<Service>> for Client {
 
     async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, ApiError> {
         let Authenticated { principal, .. } = Authenticated::from_request_parts(parts, service).await?;
-        let scope = scope_of(&parts.method);
-        if let Some(scope) = scope {
+        if let Some(scope) = scope_of(&parts.method) {
             require(principal.scopes, scope)?;
         }
-        let operation = RequestContext::of(parts).operation;
+        let operation = RequestContext::of(&parts.extensions).operation;
         if operation.deprecated {
             service.metrics.record_deprecated_call(operation.name, &principal.name);
         }
@@ -65,7 +61,7 @@ impl FromRequestParts<Arc<Service>> for Client {
             let caught_up = store.caught_up(position, log_position::TIMEOUT).await;
             caught_up.map_err(|_| ApiError::NotCaughtUp)?;
         }
-        Ok(Self { store, principal, scope, keys: service.keys.clone() })
+        Ok(Self { store, principal })
     }
 }
 
@@ -73,7 +69,7 @@ impl FromRequestParts<Arc<Service>> for Authenticated {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, ApiError> {
-        let context = RequestContext::of(parts);
+        let context = RequestContext::of(&parts.extensions);
         let authenticated = authenticate(service, &parts.headers, context.client);
         let authenticated = authenticated.inspect_err(|error| service.metrics.record_auth_failure(error))?;
         context.in_flight.mark_authenticated();

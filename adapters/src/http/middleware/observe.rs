@@ -14,9 +14,8 @@ use std::{
 use axum::{
     extract::{MatchedPath, Request, State},
     http::{
-        HeaderValue, Method, Uri,
+        Extensions, HeaderValue, Method, Uri,
         header::{CACHE_CONTROL, CONNECTION, USER_AGENT, X_CONTENT_TYPE_OPTIONS},
-        request::Parts,
     },
     middleware::Next,
     response::{IntoResponse as _, Response},
@@ -56,7 +55,7 @@ pub(crate) struct RequestContext {
     pub(crate) uri: Uri,
     pub(crate) user_agent: Option<HeaderValue>,
     pub(crate) traceparent: Option<HeaderValue>,
-    handling: Handling,
+    pub(crate) handling: Handling,
     /// The origin of the web page behind the request, if it is an allowed one.
     origin: Option<HeaderValue>,
     body_may_remain: bool,
@@ -97,8 +96,8 @@ pub(crate) async fn observe(
 
 impl RequestContext {
     /// The context of a request that has passed `observe`.
-    pub(crate) fn of(parts: &Parts) -> &Self {
-        parts.extensions.get::<Arc<Self>>().expect("every router has this middleware")
+    pub(crate) fn of(extensions: &Extensions) -> &Self {
+        extensions.get::<Arc<Self>>().expect("every router has this middleware")
     }
 
     fn new(service: &Service, origins: &Origins, request: &mut Request) -> Self {

@@ -19,7 +19,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::watch,
 };
-use tower::ServiceExt as _;
+use tower::Service as _;
 
 use super::{
     Settings,
@@ -130,7 +130,8 @@ impl Connection {
     ) -> Result<Response<impl HttpBody<Data = Chunk, Error = axum::Error>>, Infallible> {
         let mut request = wrap_body(request, &in_flight);
         request.extensions_mut().insert(Peer { address: self.peer, request: in_flight.clone() });
-        let Ok(mut response) = self.shared.router.clone().oneshot(request).await;
+        // A router is always ready.
+        let Ok(mut response) = self.shared.router.clone().call(request).await;
         // axum adds a length to every empty body, but these responses have none.
         if matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
             response.headers_mut().remove(CONTENT_LENGTH);

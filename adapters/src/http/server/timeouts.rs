@@ -8,7 +8,7 @@
 //! | state | begins | timeout |
 //! |---|---|---|
 //! | head | with the connection, and with the first byte after idling; more bytes do not extend it | `head_timeout` |
-//! | request in flight | when its head is complete; ends when the client has its response and its body was read | `body_timeout` + `idle_timeout` + `write_timeout` |
+//! | request in flight | when its head is complete; ends when the client has its response and its body was read | [`BODY_TIMEOUT`] + `idle_timeout` + `write_timeout` |
 //! | response unread | with the response, and again with each part of it that the client reads | `write_timeout` |
 //! | chunk of an endless response unread | with the chunk, and again with each whole chunk that the client reads | `write_timeout` |
 //! | idle | when no request is in flight | `idle_timeout` |
@@ -40,6 +40,7 @@ use parking_lot::Mutex;
 use tokio::time::{self, Instant};
 
 use super::Settings;
+use crate::http::api::json_body::BODY_TIMEOUT;
 
 /// Memory of one connection above which its requests get 503: a large page on each of its streams.
 const HELD_PER_CONNECTION_MAX: usize = 4 * 1024 * 1024;
@@ -228,7 +229,7 @@ impl Activity {
     fn deadline(&self, now: Instant, settings: &Settings) -> (Instant, bool) {
         let has_pressure = self.has_pressure();
         let write_timeout = if has_pressure { PRESSURE_TIMEOUT } else { settings.write_timeout };
-        let request_timeout = settings.body_timeout + settings.idle_timeout + settings.write_timeout;
+        let request_timeout = BODY_TIMEOUT + settings.idle_timeout + settings.write_timeout;
         let mut state = self.state.lock();
         let is_idle = state.in_flight.is_empty();
         if state.is_evicted {

@@ -1,6 +1,6 @@
 //! The steps of every request, on a service whose store is not open yet.
 
-use std::{collections::BTreeSet, net::Ipv4Addr, time::Duration};
+use std::{collections::BTreeSet, net::Ipv4Addr};
 
 use application::KeyId;
 use axum::{
@@ -49,7 +49,7 @@ fn service() -> Arc<Service> {
 }
 
 fn router() -> Router {
-    public(&service(), Duration::from_secs(1))
+    public(&service())
 }
 
 fn request(method: &str, path: &str) -> Request {
@@ -141,8 +141,7 @@ async fn the_operations_table_the_routers_and_the_description_agree() {
         for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "TRACE", "OPTIONS"] {
             let row = Operation::of(&method.parse().unwrap(), Some(path));
             let service = service();
-            let routers =
-                [public(&service, Duration::from_secs(1)), admin(&service, Ipv4Addr::LOCALHOST.into())];
+            let routers = [public(&service), admin(&service, Ipv4Addr::LOCALHOST.into())];
             let mut served = 0;
             for router in routers {
                 let response = respond_by(&router, request(method, &path.replace("{petId}", "1"))).await;

@@ -29,7 +29,6 @@ const PATIENT: Settings = Settings {
     connections_max: 1,
     rejections_max: 1,
     head_timeout: NEVER,
-    body_timeout: NEVER,
     idle_timeout: NEVER,
     write_timeout: NEVER,
     drain: NEVER,
@@ -49,8 +48,7 @@ impl Peer {
         let (stream, theirs) = tokio::io::duplex(1024);
         let (drain, draining) = watch::channel(false);
         let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default(), Arc::default()));
-        let shared =
-            Arc::new(Shared::new(public(&service, settings.body_timeout), service.clone(), settings));
+        let shared = Arc::new(Shared::new(public(&service), service.clone(), settings));
         let activity = Activity::new(service.held.clone());
         let server = tokio::spawn(async move {
             let slot = Arc::new(Admission::new("test", &settings)).admit(None, activity).await.ok().unwrap();
