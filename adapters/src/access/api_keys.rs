@@ -228,7 +228,8 @@ impl ApiKeys {
         self.check_hash(&hash, self.clock.now()).ok().map(|_| path)
     }
 
-    /// Looks a key up by a part of its hash, so the duration reveals nothing about any key.
+    /// Returns the owner of the active key with this hash. The lookup uses a part of the hash, so its duration reveals
+    /// nothing about any key.
     fn check_hash(&self, hash: &KeyHash, now: DateTime<Utc>) -> Result<Arc<Principal>, RejectedKey> {
         let keys = self.keys.read();
         let entry = keys.get(&hash.id_bytes()).filter(|entry| entry.record.hash == *hash);

@@ -50,6 +50,7 @@ impl Preconditions {
         Err(ApiError::PreconditionFailed)
     }
 
+    /// Whether the client has any version.
     pub(crate) fn has_if_none_match(&self) -> bool {
         !self.if_none_match.is_empty()
     }

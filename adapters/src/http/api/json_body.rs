@@ -1,4 +1,4 @@
-//! The body of a request that writes: its media type, its size, and the time that it may take.
+//! The body of a request that writes: its media type, size limit and timeout.
 
 use std::time::Duration;
 
@@ -52,8 +52,9 @@ async fn collect(mut body: Body) -> Result<Vec<u8>, ApiError> {
     Ok(collected)
 }
 
+/// A body fails with an `ApiError` when memory runs out.
 fn unreadable(error: axum::Error) -> ApiError {
-    match error.into_inner().downcast() {
+    match error.into_inner().downcast::<ApiError>() {
         Ok(rejected) => *rejected,
         Err(_) => ApiError::invalid("the body is incomplete, or its chunks are malformed"),
     }
@@ -88,10 +89,12 @@ fn is_json(media_type: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::{convert::Infallible, pin::pin};
+    use std::pin::pin;
 
     use axum::{body::Bytes, http::HeaderName};
-    use futures_util::{FutureExt as _, StreamExt as _, stream};
+    use futures_util::{FutureExt as _, Stream, StreamExt as _, TryStreamExt as _, stream};
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
 
     use super::*;
 
@@ -143,13 +146,29 @@ mod tests {
         }
     }
 
+    async fn read(
+        parts: impl Stream<Item = Result<Bytes, ApiError>> + Send + 'static,
+    ) -> Result<Vec<u8>, ApiError> {
+        let request = Request::builder().header(CONTENT_TYPE, "application/json");
+        let request = request.body(Body::new(StreamBody::new(parts.map_ok(Frame::data)))).unwrap();
+        JsonBody::from_request(request, &()).await.map(|JsonBody(body)| body)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_is_read_up_to_its_limits() {
+        let of_parts = |count| stream::iter(vec![Ok(Bytes::from_static(&[b' '; 1024])); count]);
+        assert_eq!(read(of_parts(64)).await, Ok(vec![b' '; BODY_MAX]));
+        assert_eq!(read(of_parts(65)).await, Err(ApiError::PayloadTooLarge));
+        assert_eq!(read(of_parts(1).chain(stream::pending())).await, Err(ApiError::RequestTimeout));
+        let out_of_memory = stream::iter([Err(ApiError::OUT_OF_MEMORY)]);
+        assert_eq!(read(of_parts(1).chain(out_of_memory)).await, Err(ApiError::OUT_OF_MEMORY));
+    }
+
     #[tokio::test]
     async fn an_unfinished_body_does_not_keep_the_buffers_of_its_parts() {
         let buffer = Bytes::from(vec![b' '; 16 * 1024]);
-        let part = stream::iter([Ok::<_, Infallible>(buffer.slice(..1))]);
-        let request = Request::builder().header(CONTENT_TYPE, "application/json");
-        let request = request.body(Body::from_stream(part.chain(stream::pending()))).unwrap();
-        let mut reading = pin!(JsonBody::from_request(request, &()));
+        let part = stream::iter([Ok(buffer.slice(..1))]);
+        let mut reading = pin!(read(part.chain(stream::pending())));
         assert!(reading.as_mut().now_or_never().is_none());
         assert!(buffer.is_unique());
     }

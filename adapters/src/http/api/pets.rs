@@ -1,11 +1,9 @@
 //! The operations on pets.
 
-use std::sync::Arc;
-
 use application::{CreatePet, LogPosition};
 use axum::{
     body::Body,
-    extract::{Path, State, rejection::PathRejection},
+    extract::{Path, rejection::PathRejection},
     http::{
         HeaderName, HeaderValue, StatusCode,
         header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, LINK, LOCATION},
@@ -27,7 +25,6 @@ use crate::http::{
     error::{ApiError, JSON},
     header_value,
     middleware::client::Client,
-    service::Service,
 };
 
 /// Clients may store a response, but must revalidate it each time; the entity tag makes that cheap.
@@ -45,13 +42,14 @@ pub(crate) async fn list(
     if preconditions.has_if_none_match() {
         let shown = client.store.shown()?;
         let tag = list_tag(shown);
-        preconditions.require_match(&tag)?;
         if preconditions.is_not_modified(&tag) {
+            preconditions.require_match(&tag)?;
             return Ok((StatusCode::NOT_MODIFIED, validators(tag, shown)).into_response());
         }
     }
     let mut page = pet_json::Page::with_capacity(query.limit);
     let (next, position) = client.store.list(&query, &mut |pet| page.push(pet))?;
+    // The page may show a later commit than the one above.
     let tag = list_tag(position);
     preconditions.require_match(&tag)?;
     let link = next.map(|after| [(LINK, next_page(&query, after))]);
@@ -61,11 +59,10 @@ pub(crate) async fn list(
 /// `POST /v1/pets`. The response is sent after the pet is durable and readable. `If-Match` and `If-None-Match` are
 /// ignored.
 pub(crate) async fn create(
-    State(service): State<Arc<Service>>,
     client: Client,
     CreateRequest { pet, request_key }: CreateRequest,
 ) -> Result<Response, ApiError> {
-    client.check_key(&service)?;
+    client.check_key()?;
     let by = client.principal.owner.clone();
     let created = client.store.create(CreatePet { pet, by, request_key }).await?;
     let location = header_value(["/v1/pets/", itoa::Buffer::new().format(created.pet.id.get())].concat());

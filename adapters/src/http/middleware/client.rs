@@ -14,7 +14,7 @@ use axum::{
 };
 
 use super::{observe::RequestContext, rate_limit};
-use crate::access::{Balance, Principal, Scope, Scopes};
+use crate::access::{Authenticator, Balance, Principal, Scope, Scopes};
 use crate::http::{api::log_position, error::ApiError, operations::scope_of, service::Service};
 
 /// The beginning of the `Authorization` header, in any case.
@@ -34,12 +34,13 @@ pub(crate) struct Authenticated {
 pub(crate) struct Client {
     pub(crate) store: Arc<PetStore>,
     pub(crate) principal: Arc<Principal>,
+    keys: Arc<dyn Authenticator>,
 }
 
 impl Client {
     /// Checks the key of a write again: it may have been revoked or changed, or have expired, while the body arrived.
-    pub(crate) fn check_key(&self, service: &Service) -> Result<(), ApiError> {
-        let scopes = service.keys.check(&self.principal.id).map_err(ApiError::RejectedKey)?;
+    pub(crate) fn check_key(&self) -> Result<(), ApiError> {
+        let scopes = self.keys.check(&self.principal.id).map_err(ApiError::RejectedKey)?;
         require(scopes, Scope::Write)
     }
 }
@@ -61,7 +62,7 @@ impl FromRequestParts<Arc<Service>> for Client {
             let caught_up = store.caught_up(position, log_position::TIMEOUT).await;
             caught_up.map_err(|_| ApiError::NotCaughtUp)?;
         }
-        Ok(Self { store, principal })
+        Ok(Self { store, principal, keys: service.keys.clone() })
     }
 }
 

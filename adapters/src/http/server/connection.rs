@@ -130,7 +130,7 @@ impl Connection {
     ) -> Result<Response<impl HttpBody<Data = Chunk, Error = axum::Error>>, Infallible> {
         let mut request = wrap_body(request, &in_flight);
         request.extensions_mut().insert(Peer { address: self.peer, request: in_flight.clone() });
-        // A router is always ready.
+        // `Router::poll_ready` always returns ready, so it is not called.
         let Ok(mut response) = self.shared.router.clone().call(request).await;
         // axum adds a length to every empty body, but these responses have none.
         if matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {

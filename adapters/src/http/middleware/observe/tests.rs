@@ -13,7 +13,7 @@ use axum::{
 };
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
-use tower::ServiceExt as _;
+use tower::Service as _;
 
 use super::*;
 use crate::access::{Authenticator, Principal, RejectedKey, Scope, Scopes};
@@ -71,7 +71,7 @@ async fn respond(request: Request) -> Response {
 }
 
 async fn respond_by(router: &Router, request: Request) -> Response {
-    let Ok(response) = router.clone().oneshot(request).await;
+    let Ok(response) = router.clone().call(request).await;
     response
 }
 
