@@ -165,4 +165,15 @@ mod tests {
         output.flush(Duration::from_mins(1));
         assert_eq!(read.lock().unwrap().len(), fit * 1024, "the others are written, each of them once");
     }
+
+    #[test]
+    fn lines_for_a_reader_that_has_gone_are_counted() {
+        let (reader, stream) = io::pipe().unwrap();
+        let output = BackgroundWriter::start(stream).unwrap();
+        drop(reader);
+        output.print_line("a");
+        output.print_line("b");
+        output.flush(Duration::from_mins(1));
+        assert_eq!(output.dropped.load(Relaxed), 2);
+    }
 }

@@ -269,6 +269,7 @@ async fn a_panic_in_the_follower_is_reported() {
     log.fails_with(LogFault::WaitsPanic);
     after_a_while().await;
     assert_eq!(fault(&store), Some(Fault::Stopped));
+    assert!(store.health().needs_restart());
     assert_eq!(create(&store).await, Ok(1), "writes continue");
     assert_eq!(fault(&store), Some(Fault::Stopped));
 }

@@ -180,7 +180,7 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     service_manager::notify(NotifyState::Stopping).await;
     tracing::info!(
         target: "petstore::service",
-        drain = ?arguments.drain,
+        drain_delay = ?arguments.drain_delay, drain = ?arguments.drain,
         "stopping: draining requests in flight"
     );
     service.drain();

@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 
-use application::{LogPosition, ports::CommitId};
+use application::ports::CommitId;
 use axum::{
     extract::FromRequestParts,
     http::{
@@ -15,7 +15,6 @@ use axum::{
 use data_encoding::HEXLOWER;
 use siphasher::sip128::SipHasher24;
 
-use super::log_position;
 use crate::http::{error::ApiError, header_value};
 
 /// The version of the JSON encoding. A change of the encoding changes the number, or old tags would match new bytes.
@@ -70,9 +69,11 @@ fn any_tag(lists: &[HeaderValue], is_match: impl Fn(&[u8]) -> bool) -> bool {
     })
 }
 
-/// The strong tag of a page that shows this commit. Its hash distinguishes the log from a restored or emptied one.
-pub(crate) fn list_tag(shown: LogPosition) -> HeaderValue {
-    header_value(["\"", REPRESENTATION, "-", &log_position::text(shown), "\""].concat())
+/// The strong tag of a page, made of its `Log-Position`. The hash in it distinguishes the log from a restored or emptied
+/// one.
+pub(crate) fn list_tag(position: &HeaderValue) -> HeaderValue {
+    let position = position.to_str().unwrap_or_default();
+    header_value(["\"", REPRESENTATION, "-", position, "\""].concat())
 }
 
 /// The strong tag of one pet: a hash of its JSON, keyed with the first commit of the log. It is the same on every node
@@ -95,11 +96,12 @@ fn hash_tag(key: &[u8; 16], bytes: &[u8]) -> HeaderValue {
 
 #[cfg(test)]
 mod tests {
-    use application::ports::Position;
+    use application::{LogPosition, ports::Position};
     use axum::http::HeaderName;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::http::api::log_position::log_position;
 
     fn headers(name: &HeaderName, values: &[&str]) -> HeaderMap {
         values.iter().map(|value| (name.clone(), HeaderValue::try_from(*value).unwrap())).collect()
@@ -160,7 +162,8 @@ mod tests {
     #[test]
     fn pages_of_different_versions_have_different_tags() {
         let tags = [(0, 0), (1, 1), (1, 2), (2, 1)].map(|(position, hash)| {
-            list_tag(LogPosition { position: Position(position), hash: Some([0, 0, 0, 0, 0, 0, 0, hash]) })
+            let hash = Some([0, 0, 0, 0, 0, 0, 0, hash]);
+            list_tag(&log_position(LogPosition { position: Position(position), hash }))
         });
         for (index, tag) in tags.iter().enumerate() {
             assert!(!tags[..index].contains(tag), "{tag:?}");

@@ -15,19 +15,14 @@ pub(crate) const LOG_POSITION: HeaderName = HeaderName::from_static("log-positio
 /// How long a request waits for the commit that it asks for.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The value of the header.
-pub(crate) fn log_position(position: LogPosition) -> HeaderValue {
-    header_value(text(position))
-}
-
-/// The position, and the first digits of the record's hash.
-pub(super) fn text(LogPosition { position, hash }: LogPosition) -> String {
+/// The value of the header: the position, and the first digits of the record's hash.
+pub(crate) fn log_position(LogPosition { position, hash }: LogPosition) -> HeaderValue {
     let (mut digits, hex) = (itoa::Buffer::new(), &mut [0; 16]);
     let position = digits.format(position.0);
-    match hash {
+    header_value(match hash {
         Some(hash) => [position, "-", HEXLOWER.encode_mut_str(&hash, hex)].concat(),
         None => position.to_owned(),
-    }
+    })
 }
 
 /// The commit that a request asks for, if any.

@@ -1,6 +1,6 @@
 //! The operations on pets.
 
-use application::{CreatePet, LogPosition};
+use application::CreatePet;
 use axum::{
     body::Body,
     extract::{Path, rejection::PathRejection},
@@ -40,8 +40,8 @@ pub(crate) async fn list(
     preconditions: Preconditions,
 ) -> Result<Response, ApiError> {
     if preconditions.has_if_none_match() {
-        let shown = client.store.shown()?;
-        let tag = list_tag(shown);
+        let shown = log_position(client.store.shown()?);
+        let tag = list_tag(&shown);
         if preconditions.is_not_modified(&tag) {
             preconditions.require_match(&tag)?;
             return Ok((StatusCode::NOT_MODIFIED, validators(tag, shown)).into_response());
@@ -50,10 +50,11 @@ pub(crate) async fn list(
     let mut page = pet_json::Page::with_capacity(query.limit);
     let (next, position) = client.store.list(&query, &mut |pet| page.push(pet))?;
     // The page may show a later commit than the one above.
-    let tag = list_tag(position);
+    let shown = log_position(position);
+    let tag = list_tag(&shown);
     preconditions.require_match(&tag)?;
     let link = next.map(|after| [(LINK, next_page(&query, after))]);
-    Ok((validators(tag, position), link, json(page.into_json())).into_response())
+    Ok((validators(tag, shown), link, json(page.into_json())).into_response())
 }
 
 /// `POST /v1/pets`. The response is sent after the pet is durable and readable. `If-Match` and `If-None-Match` are
@@ -80,17 +81,17 @@ pub(crate) async fn get(
 ) -> Result<Response, ApiError> {
     let id = path.ok().and_then(|Path(text)| pet_id(&text)).ok_or(ApiError::NO_SUCH_PET)?;
     let mut found = None;
-    let position = client.store.get(id, &mut |pet| found = Some(pet_json::pet(pet)))?;
+    let shown = log_position(client.store.get(id, &mut |pet| found = Some(pet_json::pet(pet)))?);
     let Some(pet) = found else {
-        return Ok(([(LOG_POSITION, log_position(position))], ApiError::NO_SUCH_PET).into_response());
+        return Ok(([(LOG_POSITION, shown)], ApiError::NO_SUCH_PET).into_response());
     };
     let log = client.store.log_id().expect("a pet came with a commit, so there is a first one");
     let tag = pet_tag(log, &pet);
     preconditions.require_match(&tag)?;
     if preconditions.is_not_modified(&tag) {
-        return Ok((StatusCode::NOT_MODIFIED, validators(tag, position)).into_response());
+        return Ok((StatusCode::NOT_MODIFIED, validators(tag, shown)).into_response());
     }
-    Ok((validators(tag, position), json(pet)).into_response())
+    Ok((validators(tag, shown), json(pet)).into_response())
 }
 
 fn json(body: Vec<u8>) -> Response {
@@ -102,8 +103,8 @@ fn json(body: Vec<u8>) -> Response {
 }
 
 /// The headers of a response that clients may store, and the commit that it shows.
-fn validators(tag: HeaderValue, shown: LogPosition) -> [(HeaderName, HeaderValue); 3] {
-    [(ETAG, tag), (CACHE_CONTROL, REVALIDATE), (LOG_POSITION, log_position(shown))]
+fn validators(tag: HeaderValue, shown: HeaderValue) -> [(HeaderName, HeaderValue); 3] {
+    [(ETAG, tag), (CACHE_CONTROL, REVALIDATE), (LOG_POSITION, shown)]
 }
 
 fn pet_id(text: &str) -> Option<PetId> {

@@ -59,7 +59,8 @@ impl FromRequestParts<Arc<Service>> for Client {
         }
         let store = service.store()?;
         if let Some(position) = log_position::requested(&parts.headers)? {
-            let caught_up = store.caught_up(position, log_position::TIMEOUT).await;
+            // Boxed: few requests wait, and without the box every request would be larger.
+            let caught_up = Box::pin(store.caught_up(position, log_position::TIMEOUT)).await;
             caught_up.map_err(|_| ApiError::NotCaughtUp)?;
         }
         Ok(Self { store, principal, keys: service.keys.clone() })

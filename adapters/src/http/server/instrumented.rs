@@ -134,15 +134,19 @@ struct RequestBody {
 }
 
 pub(super) fn wrap_body(request: Request<Incoming>, in_flight: &Arc<InFlightRequest>) -> Request<Body> {
+    if request.body().is_end_stream() {
+        return request.map(|_| Body::empty());
+    }
     // A client that waits for `100 Continue` has not sent its body. An HTTP/2 stream could be reset, but some clients
     // then drop the response.
     let is_drained = request.version() == Version::HTTP_2 || !request.headers().contains_key(EXPECT);
-    let in_flight = in_flight.clone();
     request.map(|incoming| {
-        if incoming.is_end_stream() {
-            return Body::empty();
-        }
-        Body::new(RequestBody { incoming: Some(incoming), is_drained, received: 0, request: in_flight })
+        Body::new(RequestBody {
+            incoming: Some(incoming),
+            is_drained,
+            received: 0,
+            request: in_flight.clone(),
+        })
     })
 }
 

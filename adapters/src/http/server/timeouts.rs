@@ -184,13 +184,16 @@ impl Activity {
     }
 
     pub(super) fn received(&self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
         let mut state = self.state.lock();
         if let Some(missing) = state.preface {
             let arrived = missing.len().min(bytes.len());
             state.preface = (missing[..arrived] == bytes[..arrived]).then(|| &missing[arrived..]);
         }
         let is_http2 = state.preface.is_some_and(<[u8]>::is_empty);
-        if !bytes.is_empty() && state.in_flight.is_empty() && state.awaits_head == is_http2 {
+        if state.in_flight.is_empty() && state.awaits_head == is_http2 {
             (state.awaits_head, state.waiting_since) = (!is_http2, None);
         }
     }
