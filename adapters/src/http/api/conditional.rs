@@ -72,7 +72,7 @@ fn any_tag(lists: &[HeaderValue], is_match: impl Fn(&[u8]) -> bool) -> bool {
 /// The strong tag of a page, made of its `Log-Position`. The hash in it distinguishes the log from a restored or emptied
 /// one.
 pub(crate) fn list_tag(position: &HeaderValue) -> HeaderValue {
-    let position = position.to_str().unwrap_or_default();
+    let position = position.to_str().expect("a position is plain ASCII");
     header_value(["\"", REPRESENTATION, "-", position, "\""].concat())
 }
 
