@@ -34,7 +34,6 @@ use super::{
 pub use tls::{Tls, TlsError};
 
 pub(super) use admission::Admission;
-pub(super) use connection::Peer;
 pub(super) use instrumented::DRAIN_MAX;
 pub(super) use timeouts::{Extent, HELD_MAX, HeldBytes, InFlightRequest};
 
@@ -112,9 +111,9 @@ pub(super) async fn run(
         };
         let is_trusted = is_trusted(&service.site.trusted_proxies, peer);
         let client = (!is_trusted).then(|| network(peer));
-        match admission.admit(client, Activity::new(service.held.clone())).await {
+        match admission.admit(client, Activity::new(peer, service.held.clone())).await {
             Ok(slot) => {
-                let connection = Connection { shared: shared.clone(), peer, slot };
+                let connection = Connection { shared: shared.clone(), slot };
                 let tls = tls.clone();
                 let stream = async move {
                     Ok(match tls {

@@ -7,6 +7,7 @@ use std::{
     any::Any,
     net::IpAddr,
     panic::AssertUnwindSafe,
+    pin::pin,
     sync::{Arc, OnceLock},
     time::Instant,
 };
@@ -39,7 +40,7 @@ use crate::http::{
     },
     error::ApiError,
     operations::{self, Operation},
-    server::{InFlightRequest, Peer},
+    server::InFlightRequest,
     service::Service,
 };
 
@@ -69,7 +70,7 @@ pub(crate) async fn observe(
 ) -> Response {
     let begun = Instant::now();
     let id = service.ids.of(request.headers());
-    let context = Arc::new(RequestContext::new(&service, &origins, &mut request));
+    let context = Arc::new(RequestContext::new(&service, &origins, &request));
     request.extensions_mut().insert(context.clone());
     let mut response = if let Err(error) = framing::check(&request) {
         error.into_response()
@@ -78,8 +79,9 @@ pub(crate) async fn observe(
     } else if let Some(preflight) = cors::preflight(&request, context.origin.as_ref()) {
         preflight
     } else {
-        let span = context.span(&id);
-        let handled = AssertUnwindSafe(next.run(request)).catch_unwind().instrument(span).await;
+        // Pinned here, so that the adapters around it do not move it.
+        let handled = pin!(next.run(request));
+        let handled = AssertUnwindSafe(handled).catch_unwind().instrument(context.span(&id)).await;
         handled.unwrap_or_else(|panic| {
             let id = id.to_str().unwrap_or_default();
             tracing::error!(target: "petstore::http", request = id, panic = panic_message(&*panic), "request handler panicked");
@@ -100,15 +102,16 @@ impl RequestContext {
         extensions.get::<Arc<Self>>().expect("every router has this middleware")
     }
 
-    fn new(service: &Service, origins: &Origins, request: &mut Request) -> Self {
-        let peer = request.extensions_mut().remove::<Peer>().expect("every connection adds its peer");
+    fn new(service: &Service, origins: &Origins, request: &Request) -> Self {
+        let in_flight = request.extensions().get::<Arc<InFlightRequest>>();
+        let in_flight = in_flight.expect("every connection adds it").clone();
         let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
         debug_assert!(path.is_none_or(operations::is_known), "{path:?} has no row in the operations table");
         let headers = request.headers();
         Self {
             operation: Operation::of(request.method(), path),
-            client: client_address::of(peer.address, &service.site.trusted_proxies, headers),
-            in_flight: peer.request,
+            client: client_address::of(in_flight.peer(), &service.site.trusted_proxies, headers),
+            in_flight,
             authenticated: OnceLock::new(),
             method: request.method().clone(),
             uri: request.uri().clone(),

@@ -149,8 +149,9 @@ mod tests {
         let settings = Settings { connections_per_address: Some(2), ..Settings::default() };
         let admission = Arc::new(Admission::new("test", &settings));
         let admit = async |last| {
-            let client = client_address::network([9, 9, 9, last].into());
-            admission.admit(Some(client), Activity::new(Arc::default())).await
+            let address = [9, 9, 9, last].into();
+            let activity = Activity::new(address, Arc::default());
+            admission.admit(Some(client_address::network(address)), activity).await
         };
         let open = (admit(9).await.ok().unwrap(), admit(9).await.ok().unwrap());
         assert!(admit(9).await.is_err());

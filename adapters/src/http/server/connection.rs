@@ -1,6 +1,6 @@
 //! One connection: TLS handshake, HTTP/1 or HTTP/2, and graceful shutdown.
 
-use std::{convert::Infallible, io, net::IpAddr, pin::pin, sync::Arc};
+use std::{convert::Infallible, io, pin::pin, sync::Arc};
 
 use axum::{
     Router,
@@ -41,13 +41,6 @@ const STREAM_WINDOW: u32 = 64 * 1024;
 /// Bytes that an HTTP/2 client may send on all streams of a connection before the service reads them.
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 
-/// The client of a request, for the middleware.
-#[derive(Clone)]
-pub(in crate::http) struct Peer {
-    pub(in crate::http) address: IpAddr,
-    pub(in crate::http) request: Arc<InFlightRequest>,
-}
-
 /// What all connections of a listener share.
 pub(super) struct Shared {
     builder: auto::Builder<TokioExecutor>,
@@ -73,7 +66,6 @@ impl Shared {
 
 pub(super) struct Connection {
     pub(super) shared: Arc<Shared>,
-    pub(super) peer: IpAddr,
     pub(super) slot: Slot,
 }
 
@@ -88,7 +80,7 @@ impl Connection {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let connection = Arc::new(self);
-        let Self { shared, peer, slot } = &*connection;
+        let Self { shared, slot } = &*connection;
         let activity = &slot.activity;
         let serve = async {
             let stream = tokio::select! {
@@ -118,9 +110,9 @@ impl Connection {
         let Err(reason) = ended else { return };
         // The HTTP parser sends its own response, so such a request is logged here.
         if reason.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse) {
-            shared.service.request_log.record_unparsed(*peer, &reason.to_string());
+            shared.service.request_log.record_unparsed(activity.peer, &reason.to_string());
         }
-        tracing::debug!(target: "petstore::http", client = %peer, %reason, "connection closed");
+        tracing::debug!(target: "petstore::http", client = %activity.peer, %reason, "connection closed");
     }
 
     async fn respond(
@@ -129,7 +121,7 @@ impl Connection {
         in_flight: Arc<InFlightRequest>,
     ) -> Result<Response<impl HttpBody<Data = Chunk, Error = axum::Error>>, Infallible> {
         let mut request = wrap_body(request, &in_flight);
-        request.extensions_mut().insert(Peer { address: self.peer, request: in_flight.clone() });
+        request.extensions_mut().insert(in_flight.clone());
         // `Router::poll_ready` always returns ready, so it is not called.
         let Ok(mut response) = self.shared.router.clone().call(request).await;
         // axum adds a length to every empty body, but these responses have none.

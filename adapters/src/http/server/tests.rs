@@ -32,9 +32,9 @@ impl Authenticator for AnyKey {
     }
 }
 
-/// The client of a request that is passed to a router without a connection.
-pub(in crate::http) fn peer() -> Peer {
-    Peer { address: Ipv4Addr::LOCALHOST.into(), request: Activity::new(Arc::default()).begin() }
+/// A request that is passed to a router without a connection.
+pub(in crate::http) fn in_flight() -> Arc<InFlightRequest> {
+    Activity::new(Ipv4Addr::LOCALHOST.into(), Arc::default()).begin()
 }
 
 struct Server {

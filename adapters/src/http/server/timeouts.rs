@@ -26,6 +26,7 @@
 
 use std::{
     future::poll_fn,
+    net::IpAddr,
     pin::pin,
     sync::{
         Arc,
@@ -78,6 +79,8 @@ pub(in crate::http) type HeldBytes = AtomicUsize;
 
 /// The state of one connection, shared by its stream, its requests and its watchdog.
 pub(super) struct Activity {
+    /// The other end of the connection.
+    pub(super) peer: IpAddr,
     state: Mutex<State>,
     watchdog: AtomicWaker,
     held: HeldBytes,
@@ -125,9 +128,9 @@ pub(in crate::http) enum Extent {
 }
 
 impl Activity {
-    pub(super) fn new(total_held: Arc<HeldBytes>) -> Arc<Self> {
+    pub(super) fn new(peer: IpAddr, total_held: Arc<HeldBytes>) -> Arc<Self> {
         let state = Mutex::new(State { preface: Some(HTTP2_PREFACE), awaits_head: true, ..State::default() });
-        Arc::new(Self { state, watchdog: AtomicWaker::new(), held: HeldBytes::new(0), total_held })
+        Arc::new(Self { peer, state, watchdog: AtomicWaker::new(), held: HeldBytes::new(0), total_held })
     }
 
     pub(super) fn begin(self: &Arc<Self>) -> Arc<InFlightRequest> {
@@ -266,6 +269,11 @@ pub(in crate::http) struct InFlightRequest {
 }
 
 impl InFlightRequest {
+    /// The address of the other end of the connection.
+    pub(in crate::http) fn peer(&self) -> IpAddr {
+        self.activity.peer
+    }
+
     /// Whether there is memory for another response. An HTTP/2 stream runs in a separate task, so it sees the memory of
     /// the streams before it.
     pub(in crate::http) fn has_memory(&self) -> bool {

@@ -18,7 +18,7 @@ use tower::Service as _;
 use super::*;
 use crate::access::{Authenticator, Principal, RejectedKey, Scope, Scopes};
 use crate::http::{
-    Site, admin, admin::metrics, document, operations::OPERATIONS, public, server::tests::peer,
+    Site, admin, admin::metrics, document, operations::OPERATIONS, public, server::tests::in_flight,
 };
 
 /// Knows one key, and breaks at another.
@@ -53,7 +53,8 @@ fn router() -> Router {
 }
 
 fn request(method: &str, path: &str) -> Request {
-    let builder = Request::builder().method(method).uri(path).header(HOST, "localhost").extension(peer());
+    let builder =
+        Request::builder().method(method).uri(path).header(HOST, "localhost").extension(in_flight());
     builder.body(Body::empty()).unwrap()
 }
 

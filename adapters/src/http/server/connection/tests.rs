@@ -1,6 +1,6 @@
 //! Whole connections over a pipe in memory. A test of one timeout makes all others too long to fire.
 
-use std::{future, sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{future, net::Ipv4Addr, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use axum::{
     body::Bytes,
@@ -49,10 +49,10 @@ impl Peer {
         let (drain, draining) = watch::channel(false);
         let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default(), Arc::default()));
         let shared = Arc::new(Shared::new(public(&service), service.clone(), settings));
-        let activity = Activity::new(service.held.clone());
+        let activity = Activity::new(Ipv4Addr::LOCALHOST.into(), service.held.clone());
         let server = tokio::spawn(async move {
             let slot = Arc::new(Admission::new("test", &settings)).admit(None, activity).await.ok().unwrap();
-            let connection = Connection { shared, peer: [127, 0, 0, 1].into(), slot };
+            let connection = Connection { shared, slot };
             connection.run(future::ready(Ok(theirs)), draining).await;
         });
         Self { stream, drain, service, server }

@@ -1,6 +1,6 @@
 //! How long a connection may stay in each state.
 
-use std::time::Duration;
+use std::{net::Ipv4Addr, time::Duration};
 
 use axum::body::Bytes;
 use hyper::body::Buf as _;
@@ -19,6 +19,12 @@ const SETTINGS: Settings = Settings {
     drain: Duration::ZERO,
 };
 
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+fn new_activity() -> Arc<Activity> {
+    Activity::new(PEER, Arc::default())
+}
+
 fn deadline(activity: &Activity) -> Instant {
     activity.deadline(Instant::now(), &SETTINGS).0
 }
@@ -30,7 +36,7 @@ fn seconds_left(activity: &Activity) -> u64 {
 
 #[test]
 fn a_new_connection_must_send_a_head_and_more_bytes_do_not_extend_the_timeout() {
-    let activity = Activity::new(Arc::default());
+    let activity = new_activity();
     let before = deadline(&activity);
     assert_eq!(seconds_left(&activity), 10);
     for byte in *b"GET / HTTP/1.1\r\nx: " {
@@ -41,7 +47,7 @@ fn a_new_connection_must_send_a_head_and_more_bytes_do_not_extend_the_timeout() 
 
 #[test]
 fn a_connection_idles_after_its_last_request_until_the_next_byte() {
-    let activity = Activity::new(Arc::default());
+    let activity = new_activity();
     activity.received(b"GET / HTTP/1.1\r\n\r\n");
     let request = activity.begin();
     let body = request.clone();
@@ -58,7 +64,7 @@ fn a_connection_idles_after_its_last_request_until_the_next_byte() {
 
 #[test]
 fn bytes_that_arrive_during_a_request_do_not_start_the_head_timeout() {
-    let activity = Activity::new(Arc::default());
+    let activity = new_activity();
     let request = activity.begin();
     activity.received(b"GET /next");
     drop(request);
@@ -67,7 +73,7 @@ fn bytes_that_arrive_during_a_request_do_not_start_the_head_timeout() {
 
 #[test]
 fn a_client_that_reads_nothing_is_stalled_in_any_state() {
-    let activity = Activity::new(Arc::default());
+    let activity = new_activity();
     let _request = activity.begin();
     activity.wrote::<usize>(&Poll::Pending);
     let before = deadline(&activity);
@@ -83,7 +89,7 @@ fn a_client_that_reads_nothing_is_stalled_in_any_state() {
 fn http2_idles_from_its_preface_on_however_that_arrives() {
     for split in 1..HTTP2_PREFACE.len() {
         let (first, second) = HTTP2_PREFACE.split_at(split);
-        let activity = Activity::new(Arc::default());
+        let activity = new_activity();
         activity.received(first);
         assert_eq!(seconds_left(&activity), 10, "{split} bytes of the preface");
         activity.received(second);
@@ -95,7 +101,7 @@ fn http2_idles_from_its_preface_on_however_that_arrives() {
 
 #[test]
 fn the_oldest_request_in_flight_counts() {
-    let activity = Activity::new(Arc::default());
+    let activity = new_activity();
     let oldest = activity.begin();
     let before = deadline(&activity);
     let younger = activity.begin();
@@ -108,7 +114,7 @@ fn the_oldest_request_in_flight_counts() {
 
 #[test]
 fn an_endless_response_lasts_while_the_client_reads_whole_chunks() {
-    let activity = Activity::new(Arc::default());
+    let activity = new_activity();
     let request = activity.begin();
     request.response_began(Extent::Endless);
     assert_eq!(seconds_left(&activity), 60, "and again, while there is nothing to read");
@@ -128,7 +134,7 @@ fn an_endless_response_lasts_while_the_client_reads_whole_chunks() {
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_connection_is_evicted_and_one_whose_requests_show_no_key_within_a_second() {
-    let activity = Activity::new(Arc::default());
+    let activity = new_activity();
     let request = activity.begin();
     assert!(!activity.evict_if_unused());
     assert!(deadline(&activity) > Instant::now());
@@ -137,7 +143,7 @@ async fn an_idle_connection_is_evicted_and_one_whose_requests_show_no_key_within
     assert!(deadline(&activity) <= Instant::now());
 
     for has_key in [false, true] {
-        let activity = Activity::new(Arc::default());
+        let activity = new_activity();
         let request = activity.begin();
         if has_key {
             request.mark_authenticated();
@@ -153,7 +159,7 @@ async fn an_idle_connection_is_evicted_and_one_whose_requests_show_no_key_within
 
 #[test]
 fn a_stopping_service_waits_longer_only_for_authenticated_requests() {
-    let activity = Activity::new(Arc::default());
+    let activity = new_activity();
     let (anonymous, authenticated) = (activity.begin(), activity.begin());
     authenticated.mark_authenticated();
     activity.drain();
@@ -166,7 +172,7 @@ fn a_stopping_service_waits_longer_only_for_authenticated_requests() {
 
 #[test]
 fn a_connection_with_too_many_unauthenticated_responses_is_closed() {
-    let activity = Activity::new(Arc::default());
+    let activity = new_activity();
     let responding = |is_authenticated| {
         let request = activity.begin();
         if is_authenticated {
@@ -186,7 +192,7 @@ fn a_connection_with_too_many_unauthenticated_responses_is_closed() {
 #[test]
 fn memory_that_runs_short_shortens_the_timeouts() {
     let total = Arc::<HeldBytes>::default();
-    let (activity, other) = (Activity::new(total.clone()), Activity::new(total.clone()));
+    let (activity, other) = (Activity::new(PEER, total.clone()), Activity::new(PEER, total.clone()));
     let receiving = activity.begin();
     assert!(receiving.body_received(HELD_PER_CONNECTION_MAX - REQUEST_COST - 1));
     assert_eq!(seconds_left(&activity), 120);
