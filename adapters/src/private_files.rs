@@ -109,9 +109,8 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
 pub(crate) fn open_or_create(path: &Path) -> io::Result<File> {
     let place = DirectoryEntry::of(path)?;
     loop {
-        match place.open(OWN_FILE) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            opened => return opened,
+        if let Some(opened) = if_exists(place.open(OWN_FILE))? {
+            return Ok(opened);
         }
         match place.create_like(None) {
             // Another process has created it in between.
@@ -129,23 +128,27 @@ pub(crate) fn create_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// `None` if the file or directory does not exist.
+pub(crate) fn if_exists<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        found => found.map(Some),
+    }
+}
+
 /// Rejects a path unless it is free or a regular file with one name. For files that a library opens itself: a change
 /// between this check and the opening is not detected.
 pub(crate) fn check_file(path: &Path) -> io::Result<()> {
-    match path.symlink_metadata() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        about => check_alone(&about?).map_err(|error| at(path, &error)),
-    }
+    let about = if_exists(path.symlink_metadata())?;
+    about.map_or(Ok(()), |about| check_alone(&about).map_err(|error| at(path, &error)))
 }
 
 /// Rejects a path unless it is free or a directory.
 pub(crate) fn check_directory(path: &Path) -> io::Result<()> {
-    match path.symlink_metadata() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Ok(about) if about.is_dir() => Ok(()),
-        Ok(about) if about.is_symlink() => Err(at(path, &link())),
-        Ok(_) => Err(at(path, &invalid("it is not a directory"))),
-        Err(error) => Err(error),
+    match if_exists(path.symlink_metadata())? {
+        Some(about) if about.is_symlink() => Err(at(path, &link())),
+        Some(about) if !about.is_dir() => Err(at(path, &invalid("it is not a directory"))),
+        Some(_) | None => Ok(()),
     }
 }
 

@@ -11,7 +11,9 @@ use std::{
 use application::{Digest, ports::LogIdentity};
 use serde::{Deserialize, Serialize};
 
-use crate::private_files::{create_directories, create_file, directory_of, lock, read, replace, with_suffix};
+use crate::private_files::{
+    create_directories, create_file, directory_of, if_exists, lock, read, replace, with_suffix,
+};
 
 /// The maximum size: far more than a state file needs.
 const SIZE_MAX: u64 = 64 * 1024;
@@ -60,10 +62,7 @@ impl StateFile {
 
     /// Returns the recorded log, or `None` without a record.
     pub fn read(&self) -> io::Result<Option<LogIdentity>> {
-        let bytes = match read(&self.file, SIZE_MAX) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            bytes => bytes?,
-        };
+        let Some(bytes) = if_exists(read(&self.file, SIZE_MAX))? else { return Ok(None) };
         let damaged = || io::Error::new(io::ErrorKind::InvalidData, "its checksum does not match");
         let text = str::from_utf8(&bytes).map_err(|_| damaged())?;
         let (json, checksum) = text.split_once('\n').ok_or_else(damaged)?;
@@ -92,10 +91,7 @@ impl StateFile {
         let _lock = self.lock()?;
         match identity {
             Some(identity) => self.write(identity),
-            None => match fs::remove_file(&self.file) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                Ok(()) | Err(_) => Ok(()),
-            },
+            None => if_exists(fs::remove_file(&self.file)).map(drop),
         }
     }
 

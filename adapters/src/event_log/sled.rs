@@ -27,7 +27,7 @@ use super::embedded::{
     CloseMode, EmbeddedLog, Engine, FoundRecords, Layout, Records, Visit, check_nothing_is_lost, damaged,
     io_error, one_line, silence_panics, sync_files,
 };
-use crate::private_files::{self, check_directory, check_file, create_directories};
+use crate::private_files::{self, check_directory, check_file, create_directories, if_exists};
 
 use inspect::SEGMENT;
 
@@ -59,11 +59,7 @@ impl Engine for Sled {
     fn files(layout: &Layout) -> io::Result<Vec<PathBuf>> {
         let mut files = Vec::new();
         check_directory(&directory(layout))?;
-        let entries = match fs::read_dir(directory(layout)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(files),
-            entries => entries?,
-        };
-        for entry in entries {
+        for entry in if_exists(fs::read_dir(directory(layout)))?.into_iter().flatten() {
             let entry = entry?;
             if !entry.file_type()?.is_dir() {
                 check_file(&entry.path())?;

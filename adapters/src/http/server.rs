@@ -7,10 +7,13 @@ mod instrumented;
 mod timeouts;
 mod tls;
 
-use std::{io, net::IpAddr, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
-use application::Backoff;
-use axum::{Router, response::IntoResponse as _};
+use axum::{
+    Router,
+    response::IntoResponse as _,
+    serve::{Listener as _, ListenerExt as _},
+};
 use futures_util::future::BoxFuture;
 use tokio::{
     io::AsyncWriteExt as _,
@@ -35,13 +38,10 @@ pub use tls::{Tls, TlsError};
 
 pub(super) use admission::Admission;
 pub(super) use instrumented::DRAIN_MAX;
-pub(super) use timeouts::{Extent, HELD_MAX, HeldBytes, InFlightRequest};
+pub(super) use timeouts::{Extent, HELD_MAX, InFlightRequest};
 
 /// How long a rejected client may take to read its response.
 const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// First and longest delay before accepting again when the system has no more file descriptors.
-const ACCEPT: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
 
 /// A socket that accepts connections.
 pub struct Listener {
@@ -102,13 +102,19 @@ pub(super) async fn run(
     let rejections = Arc::new(Semaphore::new(settings.rejections_max));
     let (drain, draining) = watch::channel(false);
     let mut connections = JoinSet::new();
+    // Responses are written whole, so delaying a segment gains nothing. A failure does no harm.
+    let mut tcp = tcp.tap_io(|stream| {
+        let _ = stream.set_nodelay(true);
+    });
     loop {
         let (stream, peer) = tokio::select! {
             biased;
             () = &mut shutdown => break,
             Some(_) = connections.join_next() => continue,
-            accepted = accept(&tcp) => accepted,
+            // axum skips the errors of single clients. Any other is logged, and accepting pauses for a second.
+            accepted = tcp.accept() => accepted,
         };
+        let peer = peer.ip().to_canonical();
         let is_trusted = is_trusted(&service.site.trusted_proxies, peer);
         let client = (!is_trusted).then(|| network(peer));
         match admission.admit(client, Activity::new(peer, service.held.clone())).await {
@@ -143,32 +149,6 @@ pub(super) async fn run(
         tracing::warn!(target: "petstore::http", connections = connections.len(), "closing connections that did not finish in time");
         connections.shutdown().await;
     }
-}
-
-/// Returns the next connection. Skips errors of a single client; logs any other error and retries.
-async fn accept(listener: &TcpListener) -> (TcpStream, IpAddr) {
-    let mut failures = 0;
-    loop {
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                // Responses are written whole, so delaying a segment gains nothing. A failure does no harm.
-                let _ = stream.set_nodelay(true);
-                return (stream, peer.ip().to_canonical());
-            }
-            Err(error) if is_connection_error(&error) => {}
-            Err(error) => {
-                tracing::warn!(target: "petstore::http", %error, "cannot accept connections");
-                failures += 1;
-                time::sleep(ACCEPT.delay(failures)).await;
-            }
-        }
-    }
-}
-
-/// Whether an error concerns only the connection that was to be accepted.
-fn is_connection_error(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
 /// Sends a 503 without reading the request, and waits for the client to close: closing on unread bytes would reset the

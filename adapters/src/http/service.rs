@@ -3,7 +3,7 @@
 
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
 use application::{PetStore, ReplayProgress};
@@ -14,7 +14,7 @@ use super::{
     admin::{log::LOG_READERS_MAX, metrics::Metrics},
     error::ApiError,
     middleware::{failed_auth::FailedAuth, request_id::RequestIds, request_log::RequestLog},
-    server::{Admission, HeldBytes, Tls},
+    server::{Admission, Tls},
     site::Site,
 };
 use crate::access::Authenticator;
@@ -27,7 +27,8 @@ pub struct Service {
     pub(super) ids: RequestIds,
     pub(super) metrics: Metrics,
     pub(super) site: Site,
-    pub(super) held: Arc<HeldBytes>,
+    /// The memory of all requests in flight, in bytes.
+    pub(super) held: Arc<AtomicUsize>,
     pub(super) dropped_log_lines: Arc<AtomicU64>,
     /// The certificate whose expiry the metrics show.
     pub tls: Option<Arc<Tls>>,

@@ -15,7 +15,7 @@ use super::{
     document,
     file::{KeyFile, KeyFileError, broken, io_error},
 };
-use crate::private_files;
+use crate::private_files::{self, if_exists};
 
 /// How long recording waits for the lock of the key file. It is retried soon.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -57,10 +57,8 @@ fn path_of(key_file: &Path) -> PathBuf {
 }
 
 fn read(path: &Path) -> Result<BTreeMap<KeyId, DateTime<Utc>>, KeyFileError> {
-    let content = match private_files::read(path, KeyFile::BYTES_MAX) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        found => found.map_err(io_error("read", path))?,
-    };
+    let content = if_exists(private_files::read(path, KeyFile::BYTES_MAX)).map_err(io_error("read", path))?;
+    let Some(content) = content else { return Ok(BTreeMap::new()) };
     let table: BTreeMap<String, Datetime> =
         toml::from_slice(&content).map_err(|error| broken(path, error.message()))?;
     table

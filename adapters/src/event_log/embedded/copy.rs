@@ -11,7 +11,7 @@ use application::ports::LogError;
 use tempfile::{Builder, TempDir};
 
 use super::{engine::Engine, layout::Layout, space::Space};
-use crate::private_files::{DIRECTORY_MODE, create_file, open_to_read};
+use crate::private_files::{DIRECTORY_MODE, create_file, if_exists, open_to_read};
 
 /// A copy of the engine's files, without mark and lock. Dropping it deletes it.
 #[derive(Debug)]
@@ -37,10 +37,7 @@ impl StoreCopy {
     /// Copies the store to a new directory inside it.
     pub fn in_store<E: Engine>(store: &Layout, name: &str) -> io::Result<Self> {
         // A killed process may have left one.
-        match fs::remove_dir_all(store.directory.join(name)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
+        if_exists(fs::remove_dir_all(store.directory.join(name)))?;
         let mode = Permissions::from_mode(DIRECTORY_MODE);
         let directory =
             Builder::new().prefix(name).rand_bytes(0).permissions(mode).tempdir_in(&store.directory)?;

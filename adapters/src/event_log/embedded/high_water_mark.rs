@@ -116,10 +116,7 @@ pub(super) fn end_unknown(path: &Path, what: &str) -> LogError {
 }
 
 fn opened(path: &Path, file: io::Result<File>) -> Result<Option<File>, LogError> {
-    match file {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        file => file.map(Some).map_err(|error| cannot_open(path, &error)),
-    }
+    private_files::if_exists(file).map_err(|error| cannot_open(path, &error))
 }
 
 fn cannot_open(path: &Path, error: &io::Error) -> LogError {

@@ -22,7 +22,7 @@ use application::ports::{LogError, Position, ReadBound, Version};
 use super::{Sled, chunks, records};
 use crate::{
     event_log::embedded::{Engine as _, Layout, StoreCopy, check, discard, io_error, read_within},
-    private_files::open_to_read,
+    private_files::{if_exists, open_to_read},
 };
 
 /// The size of sled's segments: its default. A file cannot be read with a different size.
@@ -76,11 +76,7 @@ pub(super) fn try_if_suspect(layout: &Layout, acknowledged: Version) -> Result<(
 /// Returns the offset of the first suspect bytes in sled's file: bytes that a clean shutdown does not leave. A file
 /// without the commit of the `mark` was truncated.
 pub(super) fn first_suspect_offset(layout: &Layout, mark: Version) -> io::Result<Option<u64>> {
-    let file = match open_to_read(&records(layout)) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
+    let Some(file) = if_exists(open_to_read(&records(layout)))? else { return Ok(None) };
     let len = file.metadata()?.len();
     let mut segments = BTreeMap::new();
     for offset in (0..len).step_by(SEGMENT) {
@@ -134,18 +130,11 @@ fn holds<'a>(file: &File, offsets: impl Iterator<Item = &'a u64>, mark: Version)
     Ok(false)
 }
 
+/// Fewer than `len` bytes at the end of the file.
 pub(super) fn read(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; len];
-    let mut filled = 0;
-    while filled < len {
-        match file.read_at(&mut bytes[filled..], offset + filled as u64) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    bytes.truncate(filled);
+    let rest = file.metadata()?.len().saturating_sub(offset);
+    let mut bytes = vec![0; usize::try_from(rest).unwrap_or(len).min(len)];
+    file.read_exact_at(&mut bytes, offset)?;
     Ok(bytes)
 }
 

@@ -73,19 +73,17 @@ const CHECK_INTERVAL: Duration = PRESSURE_TIMEOUT;
 
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The memory of requests in flight, in bytes: the requests themselves, the bodies received so far, and the responses
-/// that clients have not read yet.
-pub(in crate::http) type HeldBytes = AtomicUsize;
-
 /// The state of one connection, shared by its stream, its requests and its watchdog.
 pub(super) struct Activity {
     /// The other end of the connection.
     pub(super) peer: IpAddr,
     state: Mutex<State>,
     watchdog: AtomicWaker,
-    held: HeldBytes,
+    /// The memory of its requests in flight, in bytes: the requests themselves, the bodies received so far, and the
+    /// responses that the client has not read yet.
+    held: AtomicUsize,
     /// The sum over all connections of the service.
-    total_held: Arc<HeldBytes>,
+    total_held: Arc<AtomicUsize>,
 }
 
 #[derive(Default)]
@@ -128,9 +126,9 @@ pub(in crate::http) enum Extent {
 }
 
 impl Activity {
-    pub(super) fn new(peer: IpAddr, total_held: Arc<HeldBytes>) -> Arc<Self> {
+    pub(super) fn new(peer: IpAddr, total_held: Arc<AtomicUsize>) -> Arc<Self> {
         let state = Mutex::new(State { preface: Some(HTTP2_PREFACE), awaits_head: true, ..State::default() });
-        Arc::new(Self { peer, state, watchdog: AtomicWaker::new(), held: HeldBytes::new(0), total_held })
+        Arc::new(Self { peer, state, watchdog: AtomicWaker::new(), held: AtomicUsize::new(0), total_held })
     }
 
     pub(super) fn begin(self: &Arc<Self>) -> Arc<InFlightRequest> {

@@ -191,7 +191,7 @@ fn a_connection_with_too_many_unauthenticated_responses_is_closed() {
 
 #[test]
 fn memory_that_runs_short_shortens_the_timeouts() {
-    let total = Arc::<HeldBytes>::default();
+    let total = Arc::<AtomicUsize>::default();
     let (activity, other) = (Activity::new(PEER, total.clone()), Activity::new(PEER, total.clone()));
     let receiving = activity.begin();
     assert!(receiving.body_received(HELD_PER_CONNECTION_MAX - REQUEST_COST - 1));
