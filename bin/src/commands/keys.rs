@@ -9,7 +9,7 @@ use std::{
 
 use adapters::access::{
     RateLimit, Scope, Scopes,
-    api_keys::{Issued, KeyFile, KeyFileError, KeyHash, KeyName, KeyState, NewKey},
+    api_keys::{Issued, KeyFile, KeyHash, KeyName, KeyState, NewKey},
 };
 use anyhow::{Context as _, anyhow};
 use application::KeyId;
@@ -103,8 +103,7 @@ pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
         KeysCommand::List { file } => list(&KeyFile::at(file.path)),
         KeysCommand::Rotate { id, overlap, expires_in, file } => {
             let file = KeyFile::at(file.path);
-            let rotated = file.rotate(&id_of(&id), overlap, expires(expires_in), now);
-            let (issued, replaced) = rotated.map_err(|error| with_known_ids(&file, error))?;
+            let (issued, replaced) = file.rotate(&id_of(&id), overlap, expires(expires_in), now)?;
             let end = match (replaced.state(now), replaced.end()) {
                 (KeyState::Active, end) => {
                     end.map_or_else(String::new, |end| format!("accepted until {}", time(end)))
@@ -117,24 +116,14 @@ pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
     }
 }
 
-const NAMED_MAX: usize = 10;
-
 fn issue(file: &KeyFile, new: NewKey, now: DateTime<Utc>) -> anyhow::Result<()> {
     let issued = file.issue(new, now)?;
-    let mut stderr = io::stderr().lock();
     if let Some(path) = &issued.new_file {
         let path = path.display();
         writeln!(
-            stderr,
+            io::stderr().lock(),
             "note: created the key file {path}; a service reads it if started with --keys {path}"
         )?;
-    }
-    if issued.namesakes > 0 {
-        let namesakes = match issued.namesakes {
-            1 => "another active key has".to_owned(),
-            more => format!("{more} other active keys have"),
-        };
-        writeln!(stderr, "note: {namesakes} this name; revoke the keys that are no longer needed")?;
     }
     show(&issued, "")
 }
@@ -165,7 +154,7 @@ fn list(file: &KeyFile) -> anyhow::Result<()> {
 }
 
 fn revoke(file: &KeyFile, id: &KeyId) -> anyhow::Result<()> {
-    let (key, changed) = file.revoke(id, Utc::now()).map_err(|error| with_known_ids(file, error))?;
+    let (key, changed) = file.revoke(id, Utc::now())?;
     let (name, when) = (printable(&key.name), key.revoked.map(time).unwrap_or_default());
     let words = if changed {
         format!("revoked {id} ({name}); a running service rejects it within two seconds")
@@ -187,25 +176,6 @@ fn printable(name: &KeyName) -> String {
 
 fn time(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Secs, true)
-}
-
-/// Names the active keys if no key has the given id. Never repeats that id: it may be a mistyped key.
-fn with_known_ids(file: &KeyFile, error: KeyFileError) -> anyhow::Error {
-    let KeyFileError::UnknownKey(keys) = error else { return error.into() };
-    let now = Utc::now();
-    let active: Vec<String> = keys
-        .iter()
-        .filter(|key| key.state(now) == KeyState::Active)
-        .map(|key| format!("{} ({})", key.id(), printable(&key.name)))
-        .collect();
-    let path = file.path().display();
-    match active.len() {
-        0 => anyhow!("no key has this id: there are no active keys in {path}"),
-        1..=NAMED_MAX => {
-            anyhow!("no key has this id: the active keys in {path} are {}", active.join(", "))
-        }
-        count => anyhow!("no key has this id: `petstore keys list` shows the {count} active keys in {path}"),
-    }
 }
 
 fn lifetime(text: &str) -> Result<TimeDelta, &'static str> {

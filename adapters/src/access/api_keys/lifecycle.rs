@@ -8,7 +8,7 @@ use chrono::{DateTime, SubsecRound as _, TimeDelta, Utc};
 use super::{
     file::{KeyFile, KeyFileError, LockedKeyFile, io_error},
     key::ApiKey,
-    record::{KeyName, KeyRecord, KeyState},
+    record::{KeyName, KeyRecord},
 };
 use crate::{
     access::{RateLimit, Scopes},
@@ -35,8 +35,6 @@ pub struct Issued {
     pub key: ApiKey,
     /// Its entry in the file.
     pub record: KeyRecord,
-    /// The number of other active keys with the same name.
-    pub namesakes: usize,
     /// The key file, if it did not exist before.
     pub new_file: Option<PathBuf>,
 }
@@ -145,10 +143,9 @@ impl KeyFile {
         self.read()?;
         let lock = self.lock(Self::LOCK_TIMEOUT)?;
         let records = lock.keys()?;
-        match records.iter().position(|record| record.id() == *id) {
-            Some(index) => Ok((lock, records, index)),
-            None => Err(KeyFileError::UnknownKey(records)),
-        }
+        let index = records.iter().position(|record| record.id() == *id);
+        let index = index.ok_or_else(|| KeyFileError::UnknownKey(self.path().to_owned()))?;
+        Ok((lock, records, index))
     }
 
     /// Generates a key for `owner`, or for a new owner.
@@ -166,8 +163,6 @@ impl KeyFile {
                 Self::KEYS_MAX
             )));
         }
-        let is_namesake = |other: &&KeyRecord| other.name == new.name && other.state(now) == KeyState::Active;
-        let namesakes = others.iter().filter(is_namesake).count();
         let (key, hash) = loop {
             // Without the random number generator of the system, a key could be guessed.
             let key = ApiKey::generate().map_err(|error| {
@@ -194,7 +189,7 @@ impl KeyFile {
             overlap_until: None,
             revoked: None,
         };
-        Ok(Issued { key, record, namesakes, new_file: None })
+        Ok(Issued { key, record, new_file: None })
     }
 
     /// Whether anything exists at the path. Even an unreadable file must not be replaced.

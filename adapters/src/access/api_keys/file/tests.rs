@@ -97,17 +97,6 @@ fn keys_issued_at_the_same_time_are_all_stored_and_no_reader_ever_sees_half_a_fi
 }
 
 #[test]
-fn a_name_may_be_used_again_and_active_keys_of_that_name_are_counted() {
-    let (_directory, file) = in_directory();
-    let first = file.issue(new_key("shop"), Utc::now()).unwrap();
-    let second = file.issue(new_key("shop"), Utc::now()).unwrap();
-    assert_eq!((first.namesakes, second.namesakes), (0, 1));
-    file.revoke(&first.record.id(), Utc::now()).unwrap();
-    file.revoke(&second.record.id(), Utc::now()).unwrap();
-    assert_eq!(file.issue(new_key("shop"), Utc::now()).unwrap().namesakes, 0);
-}
-
-#[test]
 fn a_revoked_key_keeps_its_entry_and_its_first_time() {
     let (_directory, file) = in_directory();
     let key = file.issue(new_key("shop"), Utc::now()).unwrap().record;
