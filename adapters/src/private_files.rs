@@ -128,7 +128,7 @@ pub(crate) fn create_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// `None` if the file or directory does not exist.
+/// Turns the error that nothing exists at a path into `None`.
 pub(crate) fn if_exists<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -268,10 +268,8 @@ impl<'a> DirectoryEntry<'a> {
     }
 
     fn remove_if_exists(&self) -> io::Result<()> {
-        match unlinkat(&self.directory, self.name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        let removed = unlinkat(&self.directory, self.name, AtFlags::empty());
+        if_exists(removed.map_err(io::Error::from)).map(drop)
     }
 }
 

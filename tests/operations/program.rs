@@ -78,7 +78,9 @@ fn keys_are_issued_listed_and_revoked() {
     assert!(second.contains("active") && !second.contains("revoked"), "{listed}");
 
     petstore(["keys", "revoke", id, "--keys", file]).exits_with(0).prints("already revoked");
-    petstore(["keys", "revoke", "0000", "--keys", file]).exits_with(1).says("no key has this id");
+    let mistyped = petstore(["keys", "revoke", "petstore_mistyped", "--keys", file]).exits_with(1);
+    assert!(!mistyped.stderr.contains("mistyped"), "{}", mistyped.stderr);
+    mistyped.says(&format!("no key has this id: `petstore keys list --keys {file}` shows the keys"));
 }
 
 #[test]

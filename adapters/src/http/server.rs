@@ -111,7 +111,8 @@ pub(super) async fn run(
             biased;
             () = &mut shutdown => break,
             Some(_) = connections.join_next() => continue,
-            // axum skips the errors of single clients. Any other is logged, and accepting pauses for a second.
+            // axum skips errors of a single connection. It logs any other error and retries after a second, or as soon as
+            // a connection ends.
             accepted = tcp.accept() => accepted,
         };
         let peer = peer.ip().to_canonical();

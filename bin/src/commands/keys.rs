@@ -102,8 +102,8 @@ pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
         }
         KeysCommand::List { file } => list(&KeyFile::at(file.path)),
         KeysCommand::Rotate { id, overlap, expires_in, file } => {
-            let file = KeyFile::at(file.path);
-            let (issued, replaced) = file.rotate(&id_of(&id), overlap, expires(expires_in), now)?;
+            let rotated = KeyFile::at(file.path).rotate(&id_of(&id), overlap, expires(expires_in), now);
+            let (issued, replaced) = rotated?;
             let end = match (replaced.state(now), replaced.end()) {
                 (KeyState::Active, end) => {
                     end.map_or_else(String::new, |end| format!("accepted until {}", time(end)))

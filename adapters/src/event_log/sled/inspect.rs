@@ -130,11 +130,18 @@ fn holds<'a>(file: &File, offsets: impl Iterator<Item = &'a u64>, mark: Version)
     Ok(false)
 }
 
-/// Fewer than `len` bytes at the end of the file.
 pub(super) fn read(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-    let rest = file.metadata()?.len().saturating_sub(offset);
-    let mut bytes = vec![0; usize::try_from(rest).unwrap_or(len).min(len)];
-    file.read_exact_at(&mut bytes, offset)?;
+    let mut bytes = vec![0; len];
+    let mut filled = 0;
+    while filled < len {
+        match file.read_at(&mut bytes[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(filled);
     Ok(bytes)
 }
 

@@ -32,7 +32,7 @@ impl Authenticator for AnyKey {
     }
 }
 
-/// A request that is passed to a router without a connection.
+/// A request in flight, for tests that call a router without a connection.
 pub(in crate::http) fn in_flight() -> Arc<InFlightRequest> {
     Activity::new(Ipv4Addr::LOCALHOST.into(), Arc::default()).begin()
 }

@@ -75,7 +75,7 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The state of one connection, shared by its stream, its requests and its watchdog.
 pub(super) struct Activity {
-    /// The other end of the connection.
+    /// The address of the client, or of a proxy.
     pub(super) peer: IpAddr,
     state: Mutex<State>,
     watchdog: AtomicWaker,
@@ -267,7 +267,7 @@ pub(in crate::http) struct InFlightRequest {
 }
 
 impl InFlightRequest {
-    /// The address of the other end of the connection.
+    /// The address of the client, or of a proxy.
     pub(in crate::http) fn peer(&self) -> IpAddr {
         self.activity.peer
     }
