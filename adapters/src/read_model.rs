@@ -1,7 +1,7 @@
 //! The read model: all pets in memory, in chunks, in ascending id order, with an index for each status. Every page
 //! costs the same, and no pet is copied to serve it.
 
-use std::mem;
+use std::{iter, mem};
 
 use application::{ListPets, PetView, commit::Commit, ports::ReadModel};
 use domain::{PetEvent, PetId, PetStatus};
@@ -29,13 +29,6 @@ struct Pets {
     count: usize,
 }
 
-/// The number of a pet's chunk, and its slot there.
-#[derive(Debug, Clone, Copy)]
-struct PetLocation {
-    chunk: usize,
-    slot: usize,
-}
-
 impl ReadModel for MemoryReadModel {
     fn apply(&self, commit: &Commit) {
         let mut pets = self.0.write();
@@ -55,16 +48,13 @@ impl ReadModel for MemoryReadModel {
 
     fn list(&self, query: &ListPets, sink: &mut dyn FnMut(PetView<'_>)) -> Option<PetId> {
         let pets = self.0.read();
-        let mut rest = pets.next(pets.after(query.after), query.status);
+        let mut rest = pets.after(query.after, query.status);
         let mut last = None;
-        for _ in 0..query.limit.get() {
-            let Some(PetLocation { chunk, slot }) = rest else { break };
-            let pet = pets.chunk(chunk).pet(slot);
+        rest.by_ref().take(query.limit.get()).for_each(|pet| {
             last = Some(pet.id);
             sink(pet);
-            rest = pets.next(PetLocation { chunk, slot: slot + 1 }, query.status);
-        }
-        rest.and(last)
+        });
+        rest.next().and(last)
     }
 
     fn count(&self) -> usize {
@@ -93,11 +83,15 @@ impl Pets {
         self.full.get(number).unwrap_or(&self.last)
     }
 
-    /// The location after the pet with this id, which need not exist.
-    fn after(&self, id: Option<PetId>) -> PetLocation {
-        let Some(id) = id.map(PetId::get) else { return PetLocation { chunk: 0, slot: 0 } };
-        let chunk = self.chunk_of(id);
-        PetLocation { chunk, slot: self.chunk(chunk).slot_after(id) }
+    /// The pets with greater ids, in ascending order; only those with this status, if one is given. No pet needs to have
+    /// this id.
+    fn after(&self, id: Option<PetId>, status: Option<PetStatus>) -> impl Iterator<Item = PetView<'_>> {
+        // Ids start at 1.
+        let id = id.map_or(0, PetId::get);
+        let first = self.chunk_of(id);
+        let mut from = self.chunk(first).slot_after(id);
+        iter::successors(Some(first), move |chunk| self.next_chunk(chunk + 1, status))
+            .flat_map(move |chunk| self.chunk(chunk).pets(mem::take(&mut from), status))
     }
 
     /// The only chunk that may hold this id.
@@ -105,17 +99,12 @@ impl Pets {
         self.first_ids.partition_point(|first| *first <= id).saturating_sub(1)
     }
 
-    /// The first location at or after `from` whose pet has this status, if one is given.
-    fn next(&self, from: PetLocation, status: Option<PetStatus>) -> Option<PetLocation> {
-        let PetLocation { chunk, slot } = from;
-        if let Some(slot) = self.chunk(chunk).next(slot, status) {
-            return Some(PetLocation { chunk, slot });
+    /// The first chunk at or after `from` that holds a pet with this status; without a status, any chunk.
+    fn next_chunk(&self, from: usize, status: Option<PetStatus>) -> Option<usize> {
+        match status {
+            None => Some(from).filter(|chunk| *chunk < self.first_ids.len()),
+            Some(status) => self.by_status.next(from, status),
         }
-        let chunk = match status {
-            None => Some(chunk + 1).filter(|next| *next < self.first_ids.len()),
-            Some(status) => self.by_status.next(chunk + 1, status),
-        }?;
-        self.chunk(chunk).next(0, status).map(|slot| PetLocation { chunk, slot })
     }
 }
 

@@ -1,6 +1,8 @@
 //! A chunk of a few thousand pets, at about 22 bytes each with a name of 11 characters; a `Pet` takes 84. Nothing in it
 //! moves when a pet is added.
 
+use std::iter;
+
 use application::PetView;
 use domain::{CategoryId, PetId, PetStatus};
 
@@ -79,12 +81,13 @@ impl PetChunk {
         (self.id(slot) == id.get()).then_some(slot)
     }
 
-    /// The first slot at or after `from` whose pet has this status, if one is given.
-    pub(super) fn next(&self, from: usize, status: Option<PetStatus>) -> Option<usize> {
-        match status {
+    /// The pets at or after this slot; only those with this status, if one is given.
+    pub(super) fn pets(&self, from: usize, status: Option<PetStatus>) -> impl Iterator<Item = PetView<'_>> {
+        let next = move |from| match status {
             None => (from < self.len()).then_some(from),
             Some(status) => self.by_status.next(from, status),
-        }
+        };
+        iter::successors(next(from), move |slot| next(slot + 1)).map(|slot| self.pet(slot))
     }
 
     /// The pet in this slot, which must not be empty.
@@ -154,14 +157,13 @@ mod tests {
     }
 
     #[test]
-    fn the_next_pet_is_the_first_one_with_the_status() {
+    fn pets_are_listed_from_a_slot_and_by_status() {
         let mut chunk = PetChunk::default();
         for (id, status) in [(1, None), (2, Some(PetStatus::Sold)), (3, None)] {
             add(&mut chunk, id, "Rex", status);
         }
-        let any = [0, 2, 3, 4].map(|from| chunk.next(from, None));
-        assert_eq!(any, [Some(0), Some(2), None, None]);
-        let sold = [0, 1, 2].map(|from| chunk.next(from, Some(PetStatus::Sold)));
-        assert_eq!(sold, [Some(1), Some(1), None]);
+        let ids = |from, status| chunk.pets(from, status).map(|pet| pet.id.get()).collect::<Vec<_>>();
+        assert_eq!([0, 2, 3, 4].map(|from| ids(from, None)), [vec![1, 2, 3], vec![3], vec![], vec![]]);
+        assert_eq!([0, 1, 2].map(|from| ids(from, Some(PetStatus::Sold))), [vec![2], vec![2], vec![]]);
     }
 }
