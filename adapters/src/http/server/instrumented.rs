@@ -15,6 +15,7 @@ use axum::{
     body::{Body, Bytes},
     http::{Request, Version, header::EXPECT},
 };
+use bytes::BufMut as _;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as HttpBody, Buf, Frame, Incoming, SizeHint};
 use tokio::{
@@ -31,6 +32,10 @@ pub(in crate::http) const DRAIN_MAX: u64 = 4 * 1024 * 1024;
 
 /// Timeout for draining. A slower client may not see the response.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Vectored writes up to this size are copied into one buffer: the kernel needs a tenth more time to write two slices. That
+/// is 2 % of a list of 20 pets.
+const JOINED_MAX: usize = 2 * 1024;
 
 /// A stream that reports received bytes and stalled writes.
 pub(super) struct InstrumentedStream<S> {
@@ -67,9 +72,18 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for InstrumentedStream<S> {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let outcome = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.activity.wrote(&outcome);
-        outcome
+        let length = slices.iter().map(|slice| slice.len()).sum();
+        if length > JOINED_MAX {
+            let outcome = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+            self.activity.wrote(&outcome);
+            return outcome;
+        }
+        let mut joined = [0; JOINED_MAX];
+        let mut rest = &mut joined[..];
+        for slice in slices {
+            rest.put_slice(slice);
+        }
+        self.poll_write(context, &joined[..length])
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -202,4 +216,36 @@ async fn drain(mut incoming: Incoming, _request: Arc<InFlightRequest>) {
         }
     })
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_stream_that_accepts_few_bytes_at_a_time_gets_all_of_them_in_order() {
+        for length in [0, 1, JOINED_MAX - 1, JOINED_MAX, JOINED_MAX + 1, 3 * JOINED_MAX] {
+            let sent: Vec<u8> = (0..=250).cycle().take(length).collect();
+            let (head, body) = sent.split_at(length / 3);
+            let (stream, mut client) = duplex(700);
+            let activity = Activity::new(Ipv4Addr::LOCALHOST.into(), Arc::default());
+            let mut stream = InstrumentedStream { stream, activity };
+            let writer = async {
+                let mut rest = &mut [head, b"", body].map(IoSlice::new)[..];
+                while !rest.is_empty() {
+                    let written = stream.write_vectored(rest).await.unwrap();
+                    IoSlice::advance_slices(&mut rest, written);
+                }
+                drop(stream);
+            };
+            let mut received = vec![];
+            let (outcome, ()) = tokio::join!(client.read_to_end(&mut received), writer);
+            assert_eq!(outcome.unwrap(), length);
+            assert!(received == sent, "{length} bytes");
+        }
+    }
 }
