@@ -20,7 +20,10 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
-use futures_util::FutureExt as _;
+use futures_util::{
+    FutureExt as _,
+    future::{Either, ready},
+};
 use tracing::{Instrument as _, Span};
 
 use super::{
@@ -61,37 +64,37 @@ pub(crate) struct RequestContext {
     body_may_remain: bool,
 }
 
-/// `origins` are the web pages that may call this listener.
-pub(crate) async fn observe(
+/// Handles a request from its arrival to its response. `origins` are the web pages that may call this listener.
+///
+/// Not an `async fn`, whose future would hold the request twice and be almost twice as large.
+pub(crate) fn observe(
     State((service, origins)): State<(Arc<Service>, Origins)>,
     mut request: Request,
     next: Next,
-) -> Response {
+) -> impl Future<Output = Response> {
     let begun = Instant::now();
     let id = service.ids.of(request.headers());
     let context = Arc::new(RequestContext::new(&service, &origins, &mut request));
     request.extensions_mut().insert(context.clone());
-    let mut response = if let Err(error) = framing::check(&request) {
-        error.into_response()
-    } else if !context.in_flight.has_memory() && !context.operation.is_probe() {
-        ApiError::OUT_OF_MEMORY.into_response()
-    } else if let Some(preflight) = cors::preflight(&request, context.origin.as_ref()) {
-        preflight
+    let response = if let Some(response) = context.respond_early(&request) {
+        Either::Left(ready(Ok(response)))
     } else {
         let span = context.span(&id);
-        let handled = AssertUnwindSafe(next.run(request)).catch_unwind().instrument(span).await;
-        handled.unwrap_or_else(|panic| {
+        Either::Right(AssertUnwindSafe(next.run(request)).catch_unwind().instrument(span))
+    };
+    response.map(move |handled| {
+        let mut response = handled.unwrap_or_else(|panic| {
             let id = id.to_str().unwrap_or_default();
             tracing::error!(target: "petstore::http", request = id, panic = panic_message(&*panic), "request handler panicked");
             ApiError::Internal.into_response()
-        })
-    };
-    context.add_headers(&service, &origins, &mut response);
-    response.headers_mut().insert(X_REQUEST_ID, id);
-    let took = begun.elapsed();
-    service.metrics.record(context.operation.name, response.status(), took);
-    service.request_log.record(&context, &response, took);
-    response
+        });
+        context.add_headers(&service, &origins, &mut response);
+        response.headers_mut().insert(X_REQUEST_ID, id);
+        let took = begun.elapsed();
+        service.metrics.record(context.operation.name, response.status(), took);
+        service.request_log.record(&context, &response, took);
+        response
+    })
 }
 
 impl RequestContext {
@@ -118,6 +121,17 @@ impl RequestContext {
             handling: Handling::of(headers),
             origin: cors::allowed_origin(origins, headers),
             body_may_remain: framing::body_may_remain(request),
+        }
+    }
+
+    /// The response to a request that no handler sees.
+    fn respond_early(&self, request: &Request) -> Option<Response> {
+        if let Err(error) = framing::check(request) {
+            Some(error.into_response())
+        } else if !self.in_flight.has_memory() && !self.operation.is_probe() {
+            Some(ApiError::OUT_OF_MEMORY.into_response())
+        } else {
+            cors::preflight(request, self.origin.as_ref())
         }
     }
 

@@ -6,6 +6,7 @@ use axum::{
     Router,
     http::{Request, Response, StatusCode, header::CONTENT_LENGTH},
 };
+use futures_util::TryFutureExt as _;
 use http_body_util::BodyExt as _;
 use hyper::{
     body::{Body as HttpBody, Incoming},
@@ -115,28 +116,32 @@ impl Connection {
         tracing::debug!(target: "petstore::http", client = %activity.peer, %reason, "connection closed");
     }
 
-    async fn respond(
+    /// Not an `async fn`, whose future would hold the request twice.
+    fn respond(
         self: Arc<Self>,
         request: Request<Incoming>,
         in_flight: Arc<InFlightRequest>,
-    ) -> Result<Response<impl HttpBody<Data = Chunk, Error = axum::Error>>, Infallible> {
+    ) -> impl Future<Output = Result<Response<impl HttpBody<Data = Chunk, Error = axum::Error>>, Infallible>>
+    {
         let mut request = wrap_body(request, &in_flight);
         request.extensions_mut().insert(in_flight.clone());
         // `Router::poll_ready` always returns ready, so it is not called.
-        let Ok(mut response) = self.shared.router.clone().call(request).await;
-        // axum adds a length to every empty body, but these responses have none.
-        if matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
-            response.headers_mut().remove(CONTENT_LENGTH);
-        }
-        let extent = response.extensions().get::<Extent>().copied().unwrap_or_default();
-        if in_flight.response_began(extent) {
-            self.slot.mark_authenticated();
-        } else if self.slot.client.is_some() {
-            self.slot.activity.evict_if_flooded();
-        }
-        // An empty body, too, keeps its request in flight until it was sent.
-        let chunk = move |bytes| Chunk::new(bytes, in_flight.clone());
-        Ok(response.map(|body| body.map_frame(move |frame| frame.map_data(&chunk))))
+        let response = self.shared.router.clone().call(request);
+        response.map_ok(move |mut response| {
+            // axum adds a length to every empty body, but these responses have none.
+            if matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+                response.headers_mut().remove(CONTENT_LENGTH);
+            }
+            let extent = response.extensions().get::<Extent>().copied().unwrap_or_default();
+            if in_flight.response_began(extent) {
+                self.slot.mark_authenticated();
+            } else if self.slot.client.is_some() {
+                self.slot.activity.evict_if_flooded();
+            }
+            // An empty body, too, keeps its request in flight until it was sent.
+            let chunk = move |bytes| Chunk::new(bytes, in_flight.clone());
+            response.map(|body| body.map_frame(move |frame| frame.map_data(&chunk)))
+        })
     }
 }
 
