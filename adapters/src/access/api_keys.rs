@@ -12,7 +12,7 @@ mod lifecycle;
 mod record;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     path::PathBuf,
     sync::{
         Arc,
@@ -61,7 +61,7 @@ pub struct ApiKeys {
 }
 
 /// The keys of the last loaded file, by id.
-type ActiveKeys = HashMap<[u8; ID_BYTES], Arc<KeyEntry>>;
+type ActiveKeys = BTreeMap<[u8; ID_BYTES], Arc<KeyEntry>>;
 
 /// A key of the file with its usage.
 struct KeyEntry {
@@ -228,8 +228,8 @@ impl ApiKeys {
         self.check_hash(&hash, self.clock.now()).ok().map(|_| path)
     }
 
-    /// Returns the owner of the active key with this hash. The lookup uses a part of the hash, so its duration reveals
-    /// nothing about any key.
+    /// Returns the owner of the active key with this hash. The duration of the lookup depends only on ids, which are not
+    /// secret; whole hashes are compared in constant time.
     fn check_hash(&self, hash: &KeyHash, now: DateTime<Utc>) -> Result<Arc<Principal>, RejectedKey> {
         let keys = self.keys.read();
         let entry = keys.get(&hash.id_bytes()).filter(|entry| entry.record.hash == *hash);
