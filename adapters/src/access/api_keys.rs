@@ -228,8 +228,7 @@ impl ApiKeys {
         self.check_hash(&hash, self.clock.now()).ok().map(|_| path)
     }
 
-    /// Returns the owner of the active key with this hash. The duration of the lookup depends only on ids, which are not
-    /// secret; whole hashes are compared in constant time.
+    /// Returns the owner of the active key with this hash.
     fn check_hash(&self, hash: &KeyHash, now: DateTime<Utc>) -> Result<Arc<Principal>, RejectedKey> {
         let keys = self.keys.read();
         let entry = keys.get(&hash.id_bytes()).filter(|entry| entry.record.hash == *hash);

@@ -2,6 +2,7 @@
 
 use std::{fmt, num::NonZeroU32, str::FromStr, sync::Arc, time::Duration};
 
+use axum::http::HeaderValue;
 use governor::{
     DefaultDirectRateLimiter, Quota, RateLimiter,
     clock::{Clock as _, DefaultClock},
@@ -23,16 +24,6 @@ pub struct RateLimit {
 impl RateLimit {
     /// The maximum number of requests per period.
     pub const REQUESTS_MAX: u32 = 1_000_000;
-
-    /// The number of requests per period.
-    pub fn requests(self) -> NonZeroU32 {
-        self.requests
-    }
-
-    /// The length of one period.
-    pub fn period(self) -> Duration {
-        self.period
-    }
 
     /// The quota of a limiter: the whole limit as a burst, replenished evenly.
     pub fn quota(self) -> Quota {
@@ -67,6 +58,8 @@ impl fmt::Display for RateLimit {
 #[derive(Debug)]
 pub struct Allowance {
     limit: RateLimit,
+    /// The value of the `RateLimit-Policy` header, which every response has.
+    pub policy: HeaderValue,
     limiter: DefaultDirectRateLimiter<StateInformationMiddleware>,
 }
 
@@ -84,7 +77,9 @@ pub struct Balance {
 impl Allowance {
     /// A full allowance.
     pub fn new(limit: RateLimit) -> Self {
-        Self { limit, limiter: RateLimiter::direct(limit.quota()).with_middleware() }
+        let policy = format!("\"key\";q={};w={}", limit.requests, limit.period.as_secs());
+        let policy = HeaderValue::try_from(policy).expect("plain ASCII is valid in a header");
+        Self { limit, policy, limiter: RateLimiter::direct(limit.quota()).with_middleware() }
     }
 
     /// Returns `before` if it has the same limit, otherwise a full allowance.
@@ -110,8 +105,8 @@ impl Allowance {
 impl Balance {
     /// The time until the allowance is full again.
     pub fn restored_in(self) -> Duration {
-        let missing = self.limit.requests().get().saturating_sub(self.remaining);
-        self.limit.period() / self.limit.requests().get() * missing
+        let RateLimit { requests, period, .. } = self.limit;
+        period / requests.get() * requests.get().saturating_sub(self.remaining)
     }
 }
 
@@ -125,7 +120,7 @@ mod tests {
             [("1/s", 1, 1), ("10/s", 10, 1), ("100/m", 100, 60), ("1000000/h", 1_000_000, 3_600)]
         {
             let limit: RateLimit = text.parse().unwrap();
-            assert_eq!((limit.requests().get(), limit.period().as_secs()), (requests, seconds));
+            assert_eq!((limit.requests.get(), limit.period.as_secs()), (requests, seconds));
             assert_eq!(limit.to_string(), text);
         }
     }

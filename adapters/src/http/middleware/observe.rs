@@ -155,9 +155,9 @@ impl RequestContext {
             deprecation::announce(headers);
         }
         cors::announce(origins, self.origin.as_ref(), headers);
-        if let Some(Authenticated { balance, .. }) = self.authenticated.get() {
-            if let Some(balance) = balance {
-                rate_limit::announce(*balance, headers);
+        if let Some(Authenticated { principal, balance, .. }) = self.authenticated.get() {
+            if let (Some(allowance), Some(balance)) = (&principal.allowance, balance) {
+                rate_limit::announce(allowance, *balance, headers);
             }
             if let Some(store) = service.opened() {
                 headers.entry(LOG_POSITION).or_insert_with(|| log_position(store.log_position()));

@@ -4,20 +4,21 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName};
 
-use crate::{access::Balance, http::header_value};
+use crate::{
+    access::{Allowance, Balance},
+    http::header_value,
+};
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
 /// Adds the headers: the number of requests that remain, and the seconds until the full number is restored.
-pub(crate) fn announce(balance: Balance, headers: &mut HeaderMap) {
-    let (requests, window) = (balance.limit.requests().get(), balance.limit.period().as_secs());
-    let (remaining, restored) = (balance.remaining, seconds(balance.restored_in()));
-    let (mut one, mut two) = (itoa::Buffer::new(), itoa::Buffer::new());
-    let policy = ["\"key\";q=", one.format(requests), ";w=", two.format(window)].concat();
-    let state = ["\"key\";r=", one.format(remaining), ";t=", two.format(restored)].concat();
-    headers.insert(RATELIMIT_POLICY, header_value(policy));
-    headers.insert(RATELIMIT, header_value(state));
+pub(crate) fn announce(allowance: &Allowance, balance: Balance, headers: &mut HeaderMap) {
+    let (mut remaining, mut restored) = (itoa::Buffer::new(), itoa::Buffer::new());
+    let remaining = remaining.format(balance.remaining);
+    let restored = restored.format(seconds(balance.restored_in()));
+    headers.insert(RATELIMIT_POLICY, allowance.policy.clone());
+    headers.insert(RATELIMIT, header_value(["\"key\";r=", remaining, ";t=", restored].concat()));
 }
 
 /// A duration in seconds, rounded up.
