@@ -19,8 +19,7 @@ pub use self::{
 
 /// Authenticates API keys.
 pub trait Authenticator: Send + Sync + 'static {
-    /// Returns the principal of this key if it is valid now: known, not revoked, not expired. Takes the same time for
-    /// every unknown key.
+    /// Returns the principal of this key if it is valid now: known, not revoked, not expired.
     fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RejectedKey>;
 
     /// Returns the scopes that a key has now, by its id, or rejects it if it is no longer valid. Called again before a write

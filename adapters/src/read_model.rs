@@ -83,10 +83,10 @@ impl Pets {
         self.full.get(number).unwrap_or(&self.last)
     }
 
-    /// The pets with greater ids, in ascending order; only those with this status, if one is given. No pet needs to have
-    /// this id.
+    /// The pets with ids greater than `id`, or all pets, in ascending order. With a status, only the pets that have it.
+    /// `id` need not exist.
     fn after(&self, id: Option<PetId>, status: Option<PetStatus>) -> impl Iterator<Item = PetView<'_>> {
-        // Ids start at 1.
+        // Ids start at 1, so 0 precedes all of them.
         let id = id.map_or(0, PetId::get);
         let first = self.chunk_of(id);
         let mut from = self.chunk(first).slot_after(id);
@@ -99,7 +99,7 @@ impl Pets {
         self.first_ids.partition_point(|first| *first <= id).saturating_sub(1)
     }
 
-    /// The first chunk at or after `from` that holds a pet with this status; without a status, any chunk.
+    /// The first chunk at or after `from`; with a status, the first one that holds a pet with it.
     fn next_chunk(&self, from: usize, status: Option<PetStatus>) -> Option<usize> {
         match status {
             None => Some(from).filter(|chunk| *chunk < self.first_ids.len()),

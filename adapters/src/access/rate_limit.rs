@@ -58,7 +58,7 @@ impl fmt::Display for RateLimit {
 #[derive(Debug)]
 pub struct Allowance {
     limit: RateLimit,
-    /// The value of the `RateLimit-Policy` header, which every response has.
+    /// The value of the `RateLimit-Policy` header. Built once, because every response to this client carries it.
     pub policy: HeaderValue,
     limiter: DefaultDirectRateLimiter<StateInformationMiddleware>,
 }
@@ -66,8 +66,7 @@ pub struct Allowance {
 /// The state of an allowance after a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Balance {
-    /// The limit that is enforced.
-    pub limit: RateLimit,
+    limit: RateLimit,
     /// The number of requests that may follow at once.
     pub remaining: u32,
     /// How long the client has to wait, if this request is over the limit.
@@ -77,6 +76,7 @@ pub struct Balance {
 impl Allowance {
     /// A full allowance.
     pub fn new(limit: RateLimit) -> Self {
+        // The `RateLimit` header refers to the policy by its name, `key`.
         let policy = format!("\"key\";q={};w={}", limit.requests, limit.period.as_secs());
         let policy = HeaderValue::try_from(policy).expect("plain ASCII is valid in a header");
         Self { limit, policy, limiter: RateLimiter::direct(limit.quota()).with_middleware() }

@@ -81,7 +81,7 @@ impl PetChunk {
         (self.id(slot) == id.get()).then_some(slot)
     }
 
-    /// The pets at or after this slot; only those with this status, if one is given.
+    /// The pets from slot `from` on. With a status, only the pets that have it.
     pub(super) fn pets(&self, from: usize, status: Option<PetStatus>) -> impl Iterator<Item = PetView<'_>> {
         let next = move |from| match status {
             None => (from < self.len()).then_some(from),

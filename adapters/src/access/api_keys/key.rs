@@ -10,8 +10,8 @@ use sha2::{Digest as _, Sha256};
 /// A new API key in clear text. It is shown once, and only the first key is also written to a file.
 pub struct ApiKey(String);
 
-/// The SHA-256 of a key's text: enough to recognise the key, but not to forge it. The duration of a comparison could reveal
-/// the beginning of a hash, which does not help to find the key either.
+/// The SHA-256 of a key's text: enough to recognise the key, but not to forge it. Comparison need not take constant
+/// time: timing could reveal at most a hash, and a key cannot be computed from its hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyHash([u8; 32]);
 

@@ -191,7 +191,8 @@ fn keys(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
     let limited = |principal: &Principal| principal.usage.limited.load(Relaxed);
     let mut used = service.keys.principals();
     used.retain(|principal| requests(principal) > 0);
-    used.sort_by_key(|principal| (Reverse(requests(principal)), principal.id.clone()));
+    // A plain sort would read counters that change while it compares them.
+    used.sort_by_cached_key(|principal| (Reverse(requests(principal)), principal.id.clone()));
     let (shown, others) = used.split_at(used.len().min(KEYS_MAX));
     let mut counters = |name, help, count: fn(&Principal) -> u64| {
         let shown = shown.iter().map(|principal| ([&*principal.name, &*principal.id.0], count(principal)));

@@ -65,8 +65,7 @@ pub(crate) struct RequestContext {
 }
 
 /// Handles a request from its arrival to its response. `origins` are the web pages that may call this listener.
-///
-/// Not an `async fn`, whose future would hold the request twice and be almost twice as large.
+// Not an `async fn`: its future would store the request twice, and be almost twice as large.
 pub(crate) fn observe(
     State((service, origins)): State<(Arc<Service>, Origins)>,
     mut request: Request,
@@ -76,14 +75,14 @@ pub(crate) fn observe(
     let id = service.ids.of(request.headers());
     let context = Arc::new(RequestContext::new(&service, &origins, &mut request));
     request.extensions_mut().insert(context.clone());
-    let response = if let Some(response) = context.respond_early(&request) {
+    let handled = if let Some(response) = context.respond_early(&request) {
         Either::Left(ready(Ok(response)))
     } else {
         let span = context.span(&id);
         Either::Right(AssertUnwindSafe(next.run(request)).catch_unwind().instrument(span))
     };
-    response.map(move |handled| {
-        let mut response = handled.unwrap_or_else(|panic| {
+    handled.map(move |outcome| {
+        let mut response = outcome.unwrap_or_else(|panic| {
             let id = id.to_str().unwrap_or_default();
             tracing::error!(target: "petstore::http", request = id, panic = panic_message(&*panic), "request handler panicked");
             ApiError::Internal.into_response()
@@ -124,7 +123,7 @@ impl RequestContext {
         }
     }
 
-    /// The response to a request that no handler sees.
+    /// The response to a request that must not reach a handler: invalid framing, no memory, or a CORS preflight.
     fn respond_early(&self, request: &Request) -> Option<Response> {
         if let Err(error) = framing::check(request) {
             Some(error.into_response())

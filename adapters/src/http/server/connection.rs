@@ -116,7 +116,8 @@ impl Connection {
         tracing::debug!(target: "petstore::http", client = %activity.peer, %reason, "connection closed");
     }
 
-    /// Not an `async fn`, whose future would hold the request twice.
+    /// Routes a request, and prepares its response for hyper.
+    // Not an `async fn`: its future would store the request twice, as an argument and in the future that it awaits.
     fn respond(
         self: Arc<Self>,
         request: Request<Incoming>,

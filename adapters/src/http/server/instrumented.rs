@@ -33,11 +33,11 @@ pub(in crate::http) const DRAIN_MAX: u64 = 4 * 1024 * 1024;
 /// Timeout for draining. A slower client may not see the response.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Vectored writes up to this size are copied into one buffer: the kernel needs a tenth more time to write two slices. That
-/// is 2 % of a list of 20 pets.
+/// Vectored writes of up to this many bytes are joined into one slice. The kernel takes a tenth longer to write two
+/// slices than one, which is 2 % of the time of a request for 20 pets.
 const JOINED_MAX: usize = 2 * 1024;
 
-/// A stream that reports received bytes and stalled writes.
+/// A stream that reports received bytes and stalled writes, and joins small vectored writes.
 pub(super) struct InstrumentedStream<S> {
     pub(super) stream: S,
     pub(super) activity: Arc<Activity>,
@@ -73,7 +73,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for InstrumentedStream<S> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let length = slices.iter().map(|slice| slice.len()).sum();
-        if length > JOINED_MAX {
+        if slices.len() == 1 || length > JOINED_MAX {
             let outcome = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
             self.activity.wrote(&outcome);
             return outcome;
