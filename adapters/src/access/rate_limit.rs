@@ -103,7 +103,7 @@ impl Allowance {
 }
 
 impl Balance {
-    /// The time until the allowance is full again.
+    /// The time after which the allowance is full again at the latest.
     pub fn restored_in(self) -> Duration {
         let RateLimit { requests, period, .. } = self.limit;
         period / requests.get() * requests.get().saturating_sub(self.remaining)

@@ -126,5 +126,13 @@ fn pages_reach_across_chunks() {
             }
         }
         assert_eq!(walked, expected, "{status:?}");
+        // Chunks hold 4,096 pets.
+        for after in [4_095, 4_096, 4_097, 8_192, 9_999, 10_000, i64::MAX] {
+            query.after = Some(PetId::new(after).unwrap());
+            let rest = expected.iter().filter(|pet| pet.id.get() > after);
+            let shown: Vec<_> = rest.clone().take(100).cloned().collect();
+            let next = shown.last().map(|pet| pet.id).filter(|_| rest.count() > 100);
+            assert_eq!(page(&model, &query), (shown, next), "{status:?} after {after}");
+        }
     }
 }
