@@ -62,17 +62,17 @@ fn public(service: &Arc<Service>) -> Router {
 /// The admin listener. `/log` shows everything, so it needs a key everywhere; metrics only when other machines can
 /// connect.
 fn admin(service: &Arc<Service>, address: IpAddr) -> Router {
+    let without_key = pages::admin().merge(probes(|_, _| true));
     let without_key = if address.is_loopback() {
-        pages::admin()
+        without_key
             .route("/metrics", get_only(metrics::show))
             .layer(from_fn_with_state(service.clone(), require_local_host))
     } else {
-        pages::admin().route("/metrics", get_only(metrics::show_with_key))
+        without_key.route("/metrics", get_only(metrics::show_with_key))
     };
     without_key
         .route("/log", get_only(log::show))
         .merge(rest_of_api(any(fallback::admin_api_not_found)))
-        .merge(probes(|_, _| true))
         .fallback(fallback::admin_not_found)
         .layer(from_fn_with_state((service.clone(), Origins::default()), observe))
         .with_state(service.clone())

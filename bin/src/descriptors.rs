@@ -10,8 +10,6 @@ const OWN_FILES: u64 = 64;
 pub(crate) struct ConnectionShares {
     pub(crate) clients: usize,
     pub(crate) admin: usize,
-    /// Connections over the limit that are open to send a 503, per listener.
-    pub(crate) rejections: usize,
 }
 
 /// Raises the soft limit on open files to the hard one, and returns it.
@@ -33,27 +31,27 @@ pub(crate) fn raise_limit() -> u64 {
 /// Divides `limit` descriptors, without the reserved ones: at most `wanted`, and at least one connection each.
 pub(crate) fn divide(limit: u64, wanted: ConnectionShares) -> ConnectionShares {
     let free = usize::try_from(limit.saturating_sub(OWN_FILES)).unwrap_or(usize::MAX);
-    let rejections = wanted.rejections.min(free / 16).max(1);
     let admin = wanted.admin.min(free / 8).max(1);
-    let clients = wanted.clients.min(free.saturating_sub(admin + 2 * rejections)).max(1);
-    ConnectionShares { clients, admin, rejections }
+    // Each listener may have one more connection: the one that replaces an evicted connection.
+    let clients = wanted.clients.min(free.saturating_sub(admin + 2)).max(1);
+    ConnectionShares { clients, admin }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const WANTED: ConnectionShares = ConnectionShares { clients: 10_000, admin: 100, rejections: 256 };
+    const WANTED: ConnectionShares = ConnectionShares { clients: 10_000, admin: 100 };
 
     #[test]
     fn our_own_files_always_have_room() {
         assert_eq!(divide(u64::MAX, WANTED), WANTED);
         for limit in [128, 256, 1_024, 4_096, 10_000] {
-            let ConnectionShares { clients, admin, rejections } = divide(limit, WANTED);
-            let used = (clients + admin + 2 * rejections) as u64;
+            let ConnectionShares { clients, admin } = divide(limit, WANTED);
+            let used = (clients + admin + 2) as u64;
             assert!(used + OWN_FILES <= limit, "{limit}: {used}");
             assert!(clients as u64 >= limit / 4, "{limit}: {clients}");
         }
-        assert_eq!(divide(0, WANTED), ConnectionShares { clients: 1, admin: 1, rejections: 1 });
+        assert_eq!(divide(0, WANTED), ConnectionShares { clients: 1, admin: 1 });
     }
 }

@@ -77,7 +77,6 @@ pub(crate) enum ApiError {
 
 impl ApiError {
     pub(super) const NO_SUCH_PET: Self = Self::NotFound(Cow::Borrowed("no pet has this id"));
-    pub(super) const OUT_OF_MEMORY: Self = Self::Busy("too much memory is in use by requests in flight");
 
     pub(super) fn invalid(rule: impl Into<Cow<'static, str>>) -> Self {
         Self::InvalidRequest(rule.into())

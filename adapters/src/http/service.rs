@@ -3,7 +3,7 @@
 
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use application::{PetStore, ReplayProgress};
@@ -14,7 +14,7 @@ use super::{
     admin::{log::LOG_READERS_MAX, metrics::Metrics},
     error::ApiError,
     middleware::{failed_auth::FailedAuth, request_id::RequestIds, request_log::RequestLog},
-    server::{Admission, Tls},
+    server::{OpenConnections, Tls},
     site::Site,
 };
 use crate::access::Authenticator;
@@ -27,12 +27,10 @@ pub struct Service {
     pub(super) ids: RequestIds,
     pub(super) metrics: Metrics,
     pub(super) site: Site,
-    /// The memory of all requests in flight, in bytes.
-    pub(super) held: Arc<AtomicUsize>,
     pub(super) dropped_log_lines: Arc<AtomicU64>,
     /// The certificate whose expiry the metrics show.
     pub tls: Option<Arc<Tls>>,
-    pub(super) listeners: Mutex<Vec<Arc<Admission>>>,
+    pub(super) listeners: Mutex<Vec<Arc<OpenConnections>>>,
     /// A permit for each response of `/log`.
     pub(super) log_readers: Arc<Semaphore>,
     /// The progress that the probes show until the store is open.
@@ -53,7 +51,6 @@ impl Service {
             ids: RequestIds::new(),
             metrics: Metrics::default(),
             site,
-            held: Arc::default(),
             dropped_log_lines,
             tls: None,
             listeners: Mutex::default(),

@@ -19,7 +19,6 @@ use anyhow::{Context as _, anyhow};
 use application::PetStore;
 use sd_notify::NotifyState;
 use tokio::{
-    net::TcpListener,
     runtime::Handle,
     signal::unix::{Signal, SignalKind, signal},
     sync::oneshot,
@@ -126,14 +125,12 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     let settings = Settings {
         connections_max: shares.clients,
         connections_per_address: arguments.connections_per_address.map(|most| most as usize),
-        rejections_max: shares.rejections,
         drain: arguments.drain,
         ..Settings::default()
     };
     let listen_to_clients = async |doing: &str| -> anyhow::Result<(RunningServer, SocketAddr)> {
-        let (listener, address) = listen(arguments.listen, "--listen").await?;
+        let (listener, address) = listen(arguments.listen, tls.clone(), "--listen")?;
         output.stdout.print_line(format_args!("petstore {VERSION} {doing} {scheme}://{address}"));
-        let listener = Listener { tcp: listener, tls: tls.clone() };
         let serve = |stopped| http::serve(listener, service.clone(), settings, stopped);
         Ok((RunningServer::start(serve), address))
     };
@@ -141,10 +138,9 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
         if arguments.listen_when_ready { None } else { Some(listen_to_clients("is starting on").await?) };
     let mut admin = None;
     if let Some(address) = arguments.ops_listen {
-        let (listener, address) = listen(address, "--ops-listen").await?;
+        let (listener, address) = listen(address, tls.clone(), "--ops-listen")?;
         output.stdout.print_line(format_args!("probes, metrics and the log on {scheme}://{address}"));
         let settings = Settings { connections_max: shares.admin, connections_per_address: None, ..settings };
-        let listener = Listener { tcp: listener, tls: tls.clone() };
         let serve = |stopped| http::serve_admin(listener, service.clone(), settings, stopped);
         admin = Some(RunningServer::start(serve));
     }
@@ -217,9 +213,7 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
 fn share_descriptors(arguments: &ServeArguments) -> ConnectionShares {
     let limit = descriptors::raise_limit();
     let clients = arguments.max_connections as usize;
-    let rejections = Settings::default().rejections_max;
-    let shares =
-        descriptors::divide(limit, ConnectionShares { clients, admin: ADMIN_CONNECTIONS_MAX, rejections });
+    let shares = descriptors::divide(limit, ConnectionShares { clients, admin: ADMIN_CONNECTIONS_MAX });
     if shares.clients < clients {
         tracing::warn!(
             target: "petstore::service", connections_max = shares.clients,
@@ -263,8 +257,8 @@ fn reload_on_hangup(keys: Arc<ApiKeys>, tls: Option<Arc<Tls>>) -> io::Result<()>
     Ok(())
 }
 
-async fn listen(address: SocketAddr, flag: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind(address).await.map_err(|error| match error.kind() {
+fn listen(address: SocketAddr, tls: Option<Arc<Tls>>, flag: &str) -> anyhow::Result<(Listener, SocketAddr)> {
+    let listener = Listener::bind(address, tls).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => {
             anyhow!("another process listens on {address}: stop it, or choose another address with {flag}")
         }
@@ -277,7 +271,7 @@ async fn listen(address: SocketAddr, flag: &str) -> anyhow::Result<(TcpListener,
         ),
         _ => anyhow!("cannot listen on {address}: {error}; choose another address with {flag}"),
     })?;
-    let address = listener.local_addr()?;
+    let address = listener.tcp.local_addr()?;
     Ok((listener, address))
 }
 

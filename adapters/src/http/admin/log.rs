@@ -31,8 +31,7 @@ use crate::{
             number,
         },
         error::ApiError,
-        middleware::client::{Authenticated, require},
-        server::Extent,
+        middleware::client::Authenticated,
         service::Service,
     },
 };
@@ -46,7 +45,7 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 /// The interval at which the key of a reader is checked: revoking it ends its responses.
 const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The size of a chunk of the response. A client must read one within the write timeout.
+/// The size of a chunk of the response. A client must read each one within its timeout.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// How much is read at a time, because several clients may hold as much.
@@ -59,7 +58,7 @@ pub(crate) async fn show(
     method: Method,
     uri: Uri,
 ) -> Result<Response, ApiError> {
-    require(reader.principal.scopes, Scope::Log)?;
+    reader.require(Scope::Log)?;
     let query = parse_query(uri.query().unwrap_or_default())?;
     let store = service.store()?;
     if let Some(error) = store.health().reads_stopped() {
@@ -84,7 +83,6 @@ pub(crate) async fn show(
     let position = log_position(LogPosition { position: head, hash: None });
     let media_type = HeaderValue::from_static("application/jsonl; charset=utf-8");
     response.headers_mut().extend([(CONTENT_TYPE, media_type), (LOG_POSITION, position)]);
-    response.extensions_mut().insert(Extent::Endless);
     Ok(response)
 }
 

@@ -45,9 +45,9 @@ use crate::access::{Principal, Scope};
 use crate::http::{
     admin::log::LOG_READERS_MAX,
     error::ApiError,
-    middleware::client::{Authenticated, require},
+    middleware::client::Authenticated,
     operations,
-    server::{Admission, HELD_MAX},
+    server::{MEMORY_MAX, OpenConnections},
     service::Service,
 };
 
@@ -128,10 +128,10 @@ pub(in crate::http) async fn show(State(service): State<Arc<Service>>) -> Respon
 
 /// `GET /metrics` on an address that other machines can reach.
 pub(in crate::http) async fn show_with_key(
-    Authenticated { principal, .. }: Authenticated,
+    reader: Authenticated,
     service: State<Arc<Service>>,
 ) -> Result<Response, ApiError> {
-    require(principal.scopes, Scope::Metrics)?;
+    reader.require(Scope::Metrics)?;
     Ok(show(service).await)
 }
 
@@ -229,25 +229,35 @@ fn readiness(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
 
 fn connections(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
     let listeners = service.listeners.lock().clone();
-    let gauges = |value: fn(&Admission) -> usize| {
+    let gauges = |value: fn(&OpenConnections) -> usize| {
         let value = move |listener| ConstGauge::new(value(listener) as u64);
         listeners.iter().map(move |listener| ([("listener", listener.name)], value(listener)))
     };
-    encoder.family("petstore_http_connections", "Open connections by listener.", gauges(Admission::open))?;
+    encoder.family(
+        "petstore_http_connections",
+        "Open connections by listener.",
+        gauges(OpenConnections::open),
+    )?;
     let limits = gauges(|listener| listener.limit);
     encoder.family("petstore_http_connections_limit", "Maximum number of open connections.", limits)?;
-    let rejected = listeners.iter().flat_map(|listener| {
-        let reasons = [("full", &listener.rejected_full), ("address", &listener.rejected_address)];
+    let evicted = listeners.iter().flat_map(|listener| {
+        let reasons = [
+            ("slots", &listener.evicted.slots),
+            ("address", &listener.evicted.slots_of_address),
+            ("memory", &listener.evicted.memory),
+        ];
         reasons.map(|(reason, count)| {
             ([("listener", listener.name), ("reason", reason)], ConstCounter::new(count.load(Relaxed)))
         })
     });
-    let help = "Connections rejected at the limit of the listener (full) or of their address (address).";
-    encoder.family("petstore_http_connections_refused", help, rejected)?;
-    let help = "Memory of requests in flight: bodies received so far, and responses not yet read by clients.";
-    encoder.gauge("petstore_http_in_flight_bytes", help, service.held.load(Relaxed) as u64)?;
-    let help = "Maximum memory of requests in flight; above it, requests get 503.";
-    encoder.gauge("petstore_http_in_flight_bytes_limit", help, HELD_MAX)?;
+    let help = "Connections closed because the slots or the memory of the listener, or the slots of an address, ran out.";
+    encoder.family("petstore_http_connections_evicted", help, evicted)?;
+    let help =
+        "Memory of requests in flight: heads, bodies received so far, and responses not yet read by clients.";
+    let held = gauges(|listener| listener.held.load(Relaxed));
+    encoder.family("petstore_http_in_flight_bytes", help, held)?;
+    let help = "Maximum memory of requests in flight by listener; above it, connections are evicted.";
+    encoder.gauge("petstore_http_in_flight_bytes_limit", help, MEMORY_MAX)?;
     let readers = LOG_READERS_MAX - service.log_readers.available_permits();
     encoder.gauge("petstore_log_readers", "Responses of /log in progress.", readers)?;
     let help = "Log lines dropped because standard error was not read in time.";

@@ -39,8 +39,9 @@ pub(crate) async fn list(
     ListQuery(query): ListQuery,
     preconditions: Preconditions,
 ) -> Result<Response, ApiError> {
+    let store = client.store().await?;
     if preconditions.has_if_none_match() {
-        let shown = log_position(client.store.shown()?);
+        let shown = log_position(store.shown()?);
         let tag = list_tag(&shown);
         if preconditions.is_not_modified(&tag) {
             preconditions.require_match(&tag)?;
@@ -48,7 +49,7 @@ pub(crate) async fn list(
         }
     }
     let mut page = pet_json::Page::with_capacity(query.limit);
-    let (next, position) = client.store.list(&query, &mut |pet| page.push(pet))?;
+    let (next, position) = store.list(&query, &mut |pet| page.push(pet))?;
     // The page may show a later commit than the one above.
     let shown = log_position(position);
     let tag = list_tag(&shown);
@@ -63,9 +64,10 @@ pub(crate) async fn create(
     client: Client,
     CreateRequest { pet, request_key }: CreateRequest,
 ) -> Result<Response, ApiError> {
+    let store = client.store().await?;
     client.check_key()?;
     let by = client.principal.owner.clone();
-    let created = client.store.create(CreatePet { pet, by, request_key }).await?;
+    let created = store.create(CreatePet { pet, by, request_key }).await?;
     let location = header_value(["/v1/pets/", itoa::Buffer::new().format(created.pet.id.get())].concat());
     let replayed = created.replayed.then_some([idempotency::REPLAYED]);
     let pet = json(pet_json::pet((&created.pet).into()));
@@ -79,13 +81,14 @@ pub(crate) async fn get(
     path: Result<Path<String>, PathRejection>,
     preconditions: Preconditions,
 ) -> Result<Response, ApiError> {
+    let store = client.store().await?;
     let id = path.ok().and_then(|Path(text)| pet_id(&text)).ok_or(ApiError::NO_SUCH_PET)?;
     let mut found = None;
-    let shown = log_position(client.store.get(id, &mut |pet| found = Some(pet_json::pet(pet)))?);
+    let shown = log_position(store.get(id, &mut |pet| found = Some(pet_json::pet(pet)))?);
     let Some(pet) = found else {
         return Ok(([(LOG_POSITION, shown)], ApiError::NO_SUCH_PET).into_response());
     };
-    let log = client.store.log_id().expect("a pet came with a commit, so there is a first one");
+    let log = store.log_id().expect("a pet came with a commit, so there is a first one");
     let tag = pet_tag(log, &pet);
     preconditions.require_match(&tag)?;
     if preconditions.is_not_modified(&tag) {

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use application::PetStore;
+use application::{LogPosition, PetStore};
 use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, header::AUTHORIZATION, request::Parts},
@@ -15,7 +15,9 @@ use axum::{
 
 use super::{observe::RequestContext, rate_limit};
 use crate::access::{Authenticator, Balance, Principal, Scope, Scopes};
-use crate::http::{api::log_position, error::ApiError, operations::scope_of, service::Service};
+use crate::http::{
+    api::log_position, error::ApiError, operations::scope_of, server::InFlightRequest, service::Service,
+};
 
 /// The beginning of the `Authorization` header, in any case.
 const SCHEME: &[u8] = b"bearer ";
@@ -27,17 +29,39 @@ pub(crate) struct Authenticated {
     /// The remainder of the rate limit after this request.
     pub(crate) balance: Option<Balance>,
     pub(crate) address: IpAddr,
+    in_flight: Arc<InFlightRequest>,
 }
 
-/// The authenticated client of the API: its key has the scope that the method needs, the store is open, and the node has
-/// applied the commit that the request asks for.
+impl Authenticated {
+    /// Rejects a client whose key lacks a scope. Only with the scope is the connection proven.
+    pub(crate) fn require(&self, scope: Scope) -> Result<(), ApiError> {
+        require(self.principal.scopes, scope)?;
+        self.in_flight.accept(&self.principal.owner);
+        Ok(())
+    }
+}
+
+/// The authenticated client of the API: its key has the scope that the method needs, and the store is open.
 pub(crate) struct Client {
-    pub(crate) store: Arc<PetStore>,
+    store: Arc<PetStore>,
     pub(crate) principal: Arc<Principal>,
     keys: Arc<dyn Authenticator>,
+    /// The commit that the response must show at least.
+    position: Option<LogPosition>,
 }
 
 impl Client {
+    /// Returns the store when it has applied the commit that the request asks for. The body of the request must have been
+    /// read before: while a request waits, its body would be held by hyper, which no limit counts.
+    pub(crate) async fn store(&self) -> Result<&PetStore, ApiError> {
+        if let Some(position) = self.position {
+            // Boxed: few requests wait, and without the box every request would be larger.
+            let caught_up = Box::pin(self.store.caught_up(position, log_position::TIMEOUT)).await;
+            caught_up.map_err(|_| ApiError::NotCaughtUp)?;
+        }
+        Ok(&self.store)
+    }
+
     /// Checks the key of a write again: it may have been revoked or changed, or have expired, while the body arrived.
     pub(crate) fn check_key(&self) -> Result<(), ApiError> {
         let scopes = self.keys.check(&self.principal.id).map_err(ApiError::RejectedKey)?;
@@ -49,21 +73,17 @@ impl FromRequestParts<Arc<Service>> for Client {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, ApiError> {
-        let Authenticated { principal, .. } = Authenticated::from_request_parts(parts, service).await?;
+        let authenticated = Authenticated::from_request_parts(parts, service).await?;
         if let Some(scope) = scope_of(&parts.method) {
-            require(principal.scopes, scope)?;
+            authenticated.require(scope)?;
         }
+        let principal = authenticated.principal;
         let operation = RequestContext::of(&parts.extensions).operation;
         if operation.deprecated {
             service.metrics.record_deprecated_call(operation.name, &principal.name);
         }
-        let store = service.store()?;
-        if let Some(position) = log_position::requested(&parts.headers)? {
-            // Boxed: few requests wait, and without the box every request would be larger.
-            let caught_up = Box::pin(store.caught_up(position, log_position::TIMEOUT)).await;
-            caught_up.map_err(|_| ApiError::NotCaughtUp)?;
-        }
-        Ok(Self { store, principal, keys: service.keys.clone() })
+        let (store, position) = (service.store()?, log_position::requested(&parts.headers)?);
+        Ok(Self { store, principal, keys: service.keys.clone(), position })
     }
 }
 
@@ -72,9 +92,8 @@ impl FromRequestParts<Arc<Service>> for Authenticated {
 
     async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, ApiError> {
         let context = RequestContext::of(&parts.extensions);
-        let authenticated = authenticate(service, &parts.headers, context.client);
+        let authenticated = authenticate(service, &parts.headers, context);
         let authenticated = authenticated.inspect_err(|error| service.metrics.record_auth_failure(error))?;
-        context.in_flight.mark_authenticated();
         let Self { principal, balance, .. } = context.authenticated.get_or_init(|| authenticated.clone());
         principal.usage.requests.fetch_add(1, Relaxed);
         tracing::Span::current().record("key", tracing::field::display(&principal.id));
@@ -86,7 +105,12 @@ impl FromRequestParts<Arc<Service>> for Authenticated {
     }
 }
 
-fn authenticate(service: &Service, headers: &HeaderMap, address: IpAddr) -> Result<Authenticated, ApiError> {
+fn authenticate(
+    service: &Service,
+    headers: &HeaderMap,
+    context: &RequestContext,
+) -> Result<Authenticated, ApiError> {
+    let address = context.client;
     let principal = service.keys.authenticate(bearer_token(headers)?).map_err(|rejected| {
         match service.failed_auth.as_ref().map_or(Ok(()), |limit| limit.count(address)) {
             Ok(()) => ApiError::RejectedKey(rejected),
@@ -94,7 +118,7 @@ fn authenticate(service: &Service, headers: &HeaderMap, address: IpAddr) -> Resu
         }
     })?;
     let balance = principal.allowance.as_ref().map(|allowance| allowance.take());
-    Ok(Authenticated { principal, balance, address })
+    Ok(Authenticated { principal, balance, address, in_flight: context.in_flight.clone() })
 }
 
 /// Whether a request carries a valid key, for responses that show more details then. Rejects nothing, but counts invalid
@@ -106,7 +130,7 @@ pub(crate) fn has_valid_key(service: &Service, headers: &HeaderMap) -> bool {
 }
 
 /// Rejects a client whose key lacks a scope.
-pub(crate) fn require(scopes: Scopes, scope: Scope) -> Result<(), ApiError> {
+fn require(scopes: Scopes, scope: Scope) -> Result<(), ApiError> {
     if scopes.allow(scope) { Ok(()) } else { Err(ApiError::Forbidden(scope)) }
 }
 

@@ -123,12 +123,10 @@ impl RequestContext {
         }
     }
 
-    /// The response to a request that must not reach a handler: invalid framing, no memory, or a CORS preflight.
+    /// The response to a request that must not reach a handler: invalid framing, or a CORS preflight.
     fn respond_early(&self, request: &Request) -> Option<Response> {
         if let Err(error) = framing::check(request) {
             Some(error.into_response())
-        } else if !self.in_flight.has_memory() && !self.operation.is_probe() {
-            Some(ApiError::OUT_OF_MEMORY.into_response())
         } else {
             cors::preflight(request, self.origin.as_ref())
         }

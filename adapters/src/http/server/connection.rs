@@ -4,12 +4,13 @@ use std::{convert::Infallible, io, pin::pin, sync::Arc};
 
 use axum::{
     Router,
-    http::{Request, Response, StatusCode, header::CONTENT_LENGTH},
+    body::Body,
+    http::{Request, StatusCode, header::CONTENT_LENGTH},
+    response::Response,
 };
-use futures_util::TryFutureExt as _;
 use http_body_util::BodyExt as _;
 use hyper::{
-    body::{Body as HttpBody, Incoming},
+    body::{Body as _, Frame, Incoming},
     service::service_fn,
 };
 use hyper_util::{
@@ -20,13 +21,13 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::watch,
 };
+use tokio_util::either::Either;
 use tower::Service as _;
 
 use super::{
-    Settings,
-    admission::Slot,
-    instrumented::{Chunk, InstrumentedStream, wrap_body},
-    timeouts::{Extent, InFlightRequest},
+    Tls,
+    activity::{Activity, count_chunk},
+    instrumented::{InstrumentedStream, wrap_body},
 };
 use crate::http::service::Service;
 
@@ -47,11 +48,10 @@ pub(super) struct Shared {
     builder: auto::Builder<TokioExecutor>,
     router: Router,
     service: Arc<Service>,
-    settings: Settings,
 }
 
 impl Shared {
-    pub(super) fn new(router: Router, service: Arc<Service>, settings: Settings) -> Self {
+    pub(super) fn new(router: Router, service: Arc<Service>) -> Self {
         let mut builder = auto::Builder::new(TokioExecutor::new());
         // A client that has shut down its sending side still gets its response.
         builder.http1().max_buf_size(HEAD_MAX as usize).half_close(true);
@@ -61,35 +61,45 @@ impl Shared {
             .max_header_list_size(HEAD_MAX)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW);
-        Self { builder, router, service, settings }
+        Self { builder, router, service }
     }
 }
 
 pub(super) struct Connection {
     pub(super) shared: Arc<Shared>,
-    pub(super) slot: Slot,
+    pub(super) activity: Arc<Activity>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.activity.end();
+    }
 }
 
 impl Connection {
-    /// Serves the connection until it ends, the client is too slow, or the connection is evicted. `stream` completes
-    /// after the TLS handshake. When `draining` becomes true, requests in flight are finished.
-    pub(super) async fn run<S>(
+    /// Serves the connection until it ends, its client takes too long, or the connection is evicted. When `draining`
+    /// becomes true, requests in flight are finished.
+    pub(super) async fn run<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         self,
-        stream: impl Future<Output = io::Result<S>>,
+        stream: S,
+        discard_unread: fn(&S),
+        tls: Option<Arc<Tls>>,
         mut draining: watch::Receiver<bool>,
-    ) where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let connection = Arc::new(self);
-        let Self { shared, slot } = &*connection;
-        let activity = &slot.activity;
+    ) {
+        let Self { shared, activity } = &self;
+        let stream = InstrumentedStream { stream, activity: activity.clone(), discard_unread };
         let serve = async {
             let stream = tokio::select! {
                 biased;
-                stream = stream => InstrumentedStream { stream: stream?, activity: activity.clone() },
+                stream = async {
+                    io::Result::Ok(match tls {
+                        None => Either::Left(stream),
+                        Some(tls) => Either::Right(Box::new(tls.accept(stream).await?)),
+                    })
+                } => stream?,
                 _ = draining.wait_for(|draining| *draining) => return Ok(()),
             };
-            let service = service_fn(|request| connection.clone().respond(request, activity.begin()));
+            let service = service_fn(|request| respond(shared.router.clone(), request, activity));
             let mut http = pin!(shared.builder.serve_connection(TokioIo::new(stream), service));
             tokio::select! {
                 // A request that waits in the socket when the shutdown begins gets its response. hyper-util's
@@ -106,7 +116,7 @@ impl Connection {
             // The second branch inspects the state after the connection has made progress.
             biased;
             ended = serve => ended,
-            () = activity.expired(&shared.settings) => Err("timed out, or evicted while idle and unauthenticated".into()),
+            () = activity.expired() => Err("evicted, or its client took too long".into()),
         };
         let Err(reason) = ended else { return };
         // The HTTP parser sends its own response, so such a request is logged here.
@@ -115,34 +125,35 @@ impl Connection {
         }
         tracing::debug!(target: "petstore::http", client = %activity.peer, %reason, "connection closed");
     }
+}
 
-    /// Routes a request, and prepares its response for hyper.
-    // Not an `async fn`: its future would store the request twice, as an argument and in the future that it awaits.
-    fn respond(
-        self: Arc<Self>,
-        request: Request<Incoming>,
-        in_flight: Arc<InFlightRequest>,
-    ) -> impl Future<Output = Result<Response<impl HttpBody<Data = Chunk, Error = axum::Error>>, Infallible>>
-    {
-        let mut request = wrap_body(request, &in_flight);
-        request.extensions_mut().insert(in_flight.clone());
-        // `Router::poll_ready` always returns ready, so it is not called.
-        let response = self.shared.router.clone().call(request);
-        response.map_ok(move |mut response| {
-            // axum adds a length to every empty body, but these responses have none.
-            if matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
-                response.headers_mut().remove(CONTENT_LENGTH);
-            }
-            let extent = response.extensions().get::<Extent>().copied().unwrap_or_default();
-            if in_flight.response_began(extent) {
-                self.slot.mark_authenticated();
-            } else if self.slot.client.is_some() {
-                self.slot.activity.evict_if_flooded();
-            }
-            // An empty body, too, keeps its request in flight until it was sent.
-            let chunk = move |bytes| Chunk::new(bytes, in_flight.clone());
-            response.map(|body| body.map_frame(move |frame| frame.map_data(&chunk)))
-        })
+/// Routes a request, and prepares its response for hyper.
+// Not an `async fn`: its future would store the request twice, as an argument and in the future that it awaits.
+fn respond(
+    mut router: Router,
+    request: Request<Incoming>,
+    activity: &Arc<Activity>,
+) -> impl Future<Output = Result<Response, Infallible>> + use<> {
+    let in_flight = activity.begin_request(&request);
+    let mut request = wrap_body(request, &in_flight);
+    request.extensions_mut().insert(in_flight.clone());
+    // `Router::poll_ready` always returns ready, so it is not called.
+    let response = router.call(request);
+    async move {
+        let (mut head, mut body) = response.await?.into_parts();
+        // axum adds a length to every empty body, but these responses have none.
+        if matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+            head.headers.remove(CONTENT_LENGTH);
+        }
+        let count = move |bytes| count_chunk(bytes, in_flight.clone());
+        // A body of known length is in memory as a whole, but hyper would not ask for it before the client has opened its
+        // window.
+        let whole = if body.size_hint().exact().is_some() { body.frame().await } else { None };
+        let body = match whole.map(|frame| frame.map(Frame::into_data)) {
+            Some(Ok(Ok(whole))) => Body::from(count(whole)),
+            _ => Body::new(body.map_frame(move |frame| frame.map_data(&count))),
+        };
+        Ok(Response::from_parts(head, body))
     }
 }
 

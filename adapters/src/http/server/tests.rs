@@ -1,15 +1,22 @@
 //! The listener, over real sockets.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 
 use application::{KeyId, LogAccess, Options, PetStore};
-use tokio::{io::AsyncReadExt as _, sync::oneshot, task::JoinHandle, time::timeout};
+use axum::http::Request;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    sync::oneshot,
+    task::JoinHandle,
+    time::timeout,
+};
 
 use super::*;
 use crate::access::{Authenticator, Principal, RejectedKey, Scopes};
 use crate::{
     event_log::memory::MemoryLog,
-    http::{Listener, Site, serve},
+    http::{Site, serve},
     read_model::MemoryReadModel,
     system::SystemClock,
 };
@@ -34,7 +41,8 @@ impl Authenticator for AnyKey {
 
 /// A request in flight, for tests that call a router without a connection.
 pub(in crate::http) fn in_flight() -> Arc<InFlightRequest> {
-    Activity::new(Ipv4Addr::LOCALHOST.into(), Arc::default()).begin()
+    let listener = Arc::new(OpenConnections::new("test", &Settings::default()));
+    Activity::begin(&listener, Ipv4Addr::LOCALHOST.into(), false).begin_request(&Request::new(()))
 }
 
 struct Server {
@@ -45,15 +53,15 @@ struct Server {
 }
 
 async fn start(settings: Settings) -> Server {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), None).unwrap();
+    let address = listener.tcp.local_addr().unwrap();
     let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default(), Arc::default()));
     let (log, pets) = (Arc::<MemoryLog>::default(), Arc::<MemoryReadModel>::default());
     let store = PetStore::open(log, pets, Arc::new(SystemClock), Options::new(LogAccess::Exclusive)).await;
     service.open(Arc::new(store.unwrap()));
     let (shutdown, stop) = oneshot::channel();
     let stopped = Box::pin(async { stop.await.unwrap() });
-    let task = tokio::spawn(serve(Listener { tcp: listener, tls: None }, service.clone(), settings, stopped));
+    let task = tokio::spawn(serve(listener, service.clone(), settings, stopped));
     Server { address, service, shutdown, task }
 }
 

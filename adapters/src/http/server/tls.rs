@@ -20,7 +20,10 @@ use rustls::{
     },
 };
 use thiserror::Error;
-use tokio::{net::TcpStream, task, time};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    task, time,
+};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use x509_cert::{Certificate, der::Decode as _, time::Time};
 
@@ -123,7 +126,10 @@ impl Tls {
         }
     }
 
-    pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+    ) -> io::Result<TlsStream<S>> {
         let config = self.state.lock().active.config.clone();
         TlsAcceptor::from(config).accept(stream).await
     }

@@ -1,0 +1,345 @@
+//! What one connection is doing: its requests in flight, the memory that they hold, and the deadlines of its client.
+//!
+//! hyper does not disconnect a client that sends nothing, its header timeout also ends idle connections, and it has no
+//! write timeout. Therefore [`Activity`] records received bytes, requests and the chunks of responses, and
+//! [`Activity::expired`] ends the connection at its deadline. A byte that the client sends or reads extends no deadline.
+
+use std::{
+    future::poll_fn,
+    net::IpAddr,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    task::{Poll, ready},
+    time::Duration,
+};
+
+use application::KeyId;
+use axum::{
+    body::Bytes,
+    http::{HeaderName, HeaderValue, Request, Version},
+};
+use futures_util::task::AtomicWaker;
+use ipnet::IpNet;
+use parking_lot::Mutex;
+use tokio::time::{self, Instant};
+
+use super::eviction::{Group, MEMORY_MAX, OpenConnections};
+use crate::http::middleware::client_address::network;
+
+/// Timeout for the head of a request, and the TLS handshake: from the accept, its first byte, or the end of the previous
+/// response, whichever is last.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a connection may be idle. Proxies close their idle connections after a minute, and should be first.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
+
+/// Timeout for reading a response, in addition to the time that its size takes at [`READ_RATE_MIN`].
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The rate at which a client has to read its responses, in bytes per second.
+const READ_RATE_MIN: u64 = 16 * 1024;
+
+/// The memory of a request itself: its task and its HTTP/2 stream.
+const REQUEST_COST: usize = 2 * 1024;
+
+/// The memory of a header field, in addition to its name and its value.
+const FIELD_COST: usize = 128;
+
+/// Maximum number of bytes that hyper holds before it has parsed them: half a head and a frame.
+const UNPARSED_MAX: usize = 32 * 1024;
+
+/// How long an unproven connection may last when the service stops.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The activity of one connection, shared by its stream, its requests and its watchdog.
+pub(super) struct Activity {
+    /// The network of the client, and a number in the order of the accepts.
+    pub(super) key: (IpNet, u64),
+    /// The address of the client, or of a proxy.
+    pub(super) peer: IpAddr,
+    pub(super) accepted: Instant,
+    pub(super) state: Mutex<State>,
+    listener: Arc<OpenConnections>,
+    watchdog: AtomicWaker,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    /// The owner of the last accepted key.
+    owner: Option<KeyId>,
+    in_flight: usize,
+    accepted_in_flight: usize,
+    /// Whether the last request that ended had an accepted key.
+    last_was_accepted: bool,
+    /// When the last request in flight ended.
+    idle_since: Option<Instant>,
+    /// The version of the last request.
+    version: Option<Version>,
+    /// The memory of the connection, in bytes.
+    pub(super) held: usize,
+    /// The part of it that was received, and belongs neither to a request nor to a body yet.
+    unparsed: usize,
+    /// When the first of these bytes arrived.
+    first_byte: Option<Instant>,
+    /// The bytes of all responses so far, and those that the client has read.
+    sent: u64,
+    read: u64,
+    unread: Vec<UnreadChunk>,
+    draining: Option<Instant>,
+    is_evicted: bool,
+}
+
+/// A chunk of a response that the client has not read.
+struct UnreadChunk {
+    /// [`State::sent`] when it began, which is also the id of the chunk.
+    id: u64,
+    since: Instant,
+    /// [`State::read`] when it began.
+    read_before: u64,
+}
+
+impl State {
+    /// A connection is proven while a request with an accepted key is in flight. If none is, the last request decides
+    /// that has ended.
+    fn is_proven(&self) -> bool {
+        self.accepted_in_flight > 0 || self.last_was_accepted
+    }
+
+    pub(super) fn group(&self, network: IpNet) -> Group {
+        let owner = self.owner.as_ref().filter(|_| self.is_proven());
+        owner.map_or(Group::Address(network), |owner| Group::Owner(owner.clone()))
+    }
+
+    /// Since when the client sends no request, or does not read a response; `None` while it waits for the service.
+    pub(super) fn waits_for_client_since(&self) -> Option<Instant> {
+        let unread = self.unread.iter().map(|chunk| chunk.since).min();
+        if self.in_flight == 0 { self.idle_since } else { unread }
+    }
+
+    fn set_unparsed(&mut self, bytes: usize) {
+        self.held = self.held + bytes - self.unparsed;
+        self.unparsed = bytes;
+        self.first_byte = (bytes > 0).then(|| self.first_byte.unwrap_or_else(Instant::now));
+    }
+
+    /// When the client will have taken too long. There is no deadline while it waits for the service; that of a request
+    /// body is set by its reader.
+    fn deadline(&self, accepted: Instant) -> Option<Instant> {
+        let idle_since = self.idle_since.unwrap_or(accepted);
+        // Only hyper can tell the head of an HTTP/2 request from other frames.
+        let may_be_head = self.version.is_none_or(|version| version < Version::HTTP_2);
+        let deadline = if self.in_flight > 0 {
+            // Everything that was unread when the chunk began, or began since, has to be read.
+            let to_read = |chunk: &UnreadChunk| (self.sent - chunk.read_before) / READ_RATE_MIN;
+            let timeout = |chunk| RESPONSE_TIMEOUT + Duration::from_secs(to_read(chunk));
+            self.unread.iter().map(|chunk| chunk.since + timeout(chunk)).min()
+        } else if let Some(first_byte) = self.first_byte.filter(|_| may_be_head) {
+            Some(first_byte.max(idle_since) + HEAD_TIMEOUT)
+        } else if self.version.is_none() {
+            Some(accepted + HEAD_TIMEOUT)
+        } else {
+            Some(idle_since + IDLE_TIMEOUT)
+        };
+        let drained = self.draining.filter(|_| !self.is_proven()).map(|since| since + DRAIN_TIMEOUT);
+        [deadline, drained].into_iter().flatten().min()
+    }
+}
+
+impl Activity {
+    /// Begins a connection. Evicts others if all slots of the listener are taken.
+    pub(super) fn begin(listener: &Arc<OpenConnections>, peer: IpAddr, is_trusted: bool) -> Arc<Self> {
+        let connection = Arc::new(Self {
+            key: (network(peer), listener.next_id()),
+            peer,
+            accepted: Instant::now(),
+            state: Mutex::default(),
+            listener: listener.clone(),
+            watchdog: AtomicWaker::new(),
+        });
+        listener.insert(connection.clone(), is_trusted);
+        connection
+    }
+
+    /// Frees the slot of the connection. Requests in flight keep their memory until they end.
+    pub(super) fn end(&self) {
+        self.update(|state| state.set_unparsed(0));
+        self.listener.remove(self);
+    }
+
+    /// Closes the connection. The listener does not count its memory any more.
+    pub(super) fn evict(&self) {
+        let mut state = self.state.lock();
+        state.is_evicted = true;
+        self.listener.held.fetch_sub(state.held, Relaxed);
+        self.watchdog.wake();
+    }
+
+    /// Whether a close cuts off something that the client has not read.
+    pub(super) fn is_cut_off(&self) -> bool {
+        let state = self.state.lock();
+        state.is_evicted || !state.unread.is_empty()
+    }
+
+    pub(super) fn drain(&self) {
+        self.state.lock().draining = Some(Instant::now());
+    }
+
+    /// Changes the state. The memory of the listener follows.
+    fn update<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock();
+        let before = state.held;
+        let changed = change(&mut state);
+        // The difference may be negative.
+        let difference = if state.is_evicted { 0 } else { state.held.wrapping_sub(before) };
+        let total = self.listener.held.fetch_add(difference, Relaxed).wrapping_add(difference);
+        drop(state);
+        if total > MEMORY_MAX {
+            self.listener.free_memory();
+        }
+        changed
+    }
+
+    pub(super) fn received(&self, bytes: usize) {
+        if bytes > 0 {
+            self.update(|state| state.set_unparsed((state.unparsed + bytes).min(UNPARSED_MAX)));
+        }
+    }
+
+    /// Records that a request has arrived.
+    pub(super) fn begin_request<B>(self: &Arc<Self>, request: &Request<B>) -> Arc<InFlightRequest> {
+        let field =
+            |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + FIELD_COST;
+        let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
+        let cost = REQUEST_COST + path + request.headers().iter().map(field).sum::<usize>();
+        self.update(|state| {
+            state.set_unparsed(0);
+            state.held += cost;
+            state.in_flight += 1;
+            state.version = Some(request.version());
+        });
+        Arc::new(InFlightRequest { connection: self.clone(), cost, is_accepted: AtomicBool::new(false) })
+    }
+
+    /// Returns when the connection is evicted, or its client has taken too long. Each poll inspects the present state, so
+    /// this must be polled after the connection and in the same task.
+    pub(super) async fn expired(&self) {
+        let mut timer = pin!(time::sleep(HEAD_TIMEOUT));
+        poll_fn(|context| {
+            self.watchdog.register(context.waker());
+            loop {
+                let state = self.state.lock();
+                let (deadline, is_evicted) = (state.deadline(self.accepted), state.is_evicted);
+                drop(state);
+                let now = Instant::now();
+                if is_evicted || deadline.is_some_and(|deadline| deadline <= now) {
+                    return Poll::Ready(());
+                }
+                // An HTTP/2 stream can end without waking its connection, so there is always a next look.
+                let alarm = deadline.unwrap_or(now + IDLE_TIMEOUT);
+                // A later deadline does not move the timer: it fires early once instead of being reset by every request.
+                if alarm < timer.deadline() {
+                    timer.as_mut().reset(alarm);
+                }
+                ready!(timer.as_mut().poll(context));
+                timer.as_mut().reset(alarm);
+            }
+        })
+        .await;
+    }
+}
+
+/// A request in flight: until its body was read, and its client has read the response.
+pub(in crate::http) struct InFlightRequest {
+    connection: Arc<Activity>,
+    cost: usize,
+    is_accepted: AtomicBool,
+}
+
+impl InFlightRequest {
+    /// The address of the client, or of a proxy.
+    pub(in crate::http) fn peer(&self) -> IpAddr {
+        self.connection.peer
+    }
+
+    /// Records that the request has a valid API key of this owner, with the scope that it needs, within its rate limit.
+    pub(in crate::http) fn accept(&self, owner: &KeyId) {
+        let mut state = self.connection.state.lock();
+        if !self.is_accepted.swap(true, Relaxed) {
+            state.accepted_in_flight += 1;
+        }
+        state.owner = Some(owner.clone());
+    }
+
+    /// Records a part of the body, which is kept until [`Self::body_ended`].
+    pub(super) fn body_received(&self, bytes: usize) {
+        self.connection.update(|state| {
+            state.set_unparsed(state.unparsed.saturating_sub(bytes));
+            state.held += bytes;
+        });
+    }
+
+    /// Records that the body was read, and how many bytes of it are no longer kept.
+    pub(super) fn body_ended(&self, bytes: usize) {
+        self.connection.update(|state| {
+            state.set_unparsed(0);
+            state.held -= bytes;
+        });
+    }
+}
+
+/// A chunk of the response, which counts until it is dropped: hyper drops it when the client has read it.
+pub(super) fn count_chunk(bytes: Bytes, request: Arc<InFlightRequest>) -> Bytes {
+    let held = if bytes.is_unique() { bytes.len() } else { 0 };
+    let id = request.connection.update(|state| {
+        let (id, read_before) = (state.sent, state.read);
+        state.unread.push(UnreadChunk { id, since: Instant::now(), read_before });
+        state.sent += bytes.len() as u64;
+        state.held += held;
+        id
+    });
+    Bytes::from_owner(Chunk { bytes, id, held, request })
+}
+
+impl Drop for InFlightRequest {
+    fn drop(&mut self) {
+        let is_accepted = *self.is_accepted.get_mut();
+        self.connection.update(|state| {
+            state.held -= self.cost;
+            state.in_flight -= 1;
+            state.accepted_in_flight -= usize::from(is_accepted);
+            state.last_was_accepted = is_accepted;
+            state.idle_since = Some(Instant::now());
+        });
+    }
+}
+
+/// A chunk of a response. It keeps its request in flight until the client has read it.
+struct Chunk {
+    bytes: Bytes,
+    id: u64,
+    /// The memory that the chunk holds: none if it is a part of a file that all responses share.
+    held: usize,
+    request: Arc<InFlightRequest>,
+}
+
+impl AsRef<[u8]> for Chunk {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        self.request.connection.update(|state| {
+            state.unread.retain(|chunk| chunk.id != self.id);
+            state.read += self.bytes.len() as u64;
+            state.held -= self.held;
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! The open connections of a listener. When its slots or its memory run out, it closes connections of the group that holds
+//! most of it: a flood displaces itself. No other client is rejected or gets less time.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use application::KeyId;
+use ipnet::IpNet;
+use parking_lot::Mutex;
+
+use super::{
+    Settings,
+    activity::{Activity, State},
+};
+
+/// Maximum memory of the requests on all connections of a listener, in bytes.
+pub(in crate::http) const MEMORY_MAX: usize = 64 * 1024 * 1024;
+
+/// The memory that is in use after an eviction, which compares all connections and so must be rare.
+const MEMORY_KEPT: usize = MEMORY_MAX / 8 * 7;
+
+/// The part of the slots that is free after an eviction, for the same reason.
+const SLOTS_FREED: usize = 64;
+
+/// The part of the slots and of the memory that unproven connections may hold before they are evicted first.
+const UNPROVEN_PART: usize = 4;
+
+/// The clients that share a part of a listener.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) enum Group {
+    /// The unproven connections of a client address.
+    Address(IpNet),
+    /// The proven connections of an owner of API keys.
+    Owner(KeyId),
+}
+
+/// The number of evicted connections, by what had run out.
+#[derive(Default)]
+pub(in crate::http) struct Evicted {
+    pub(in crate::http) slots: AtomicU64,
+    pub(in crate::http) slots_of_address: AtomicU64,
+    pub(in crate::http) memory: AtomicU64,
+}
+
+/// The open connections of a listener.
+pub(in crate::http) struct OpenConnections {
+    /// The name of the listener in the metrics.
+    pub(in crate::http) name: &'static str,
+    /// Maximum number of open connections.
+    pub(in crate::http) limit: usize,
+    /// Maximum number of open connections per client address.
+    address_limit: Option<usize>,
+    /// The memory of all connections, in bytes.
+    pub(in crate::http) held: AtomicUsize,
+    pub(in crate::http) evicted: Evicted,
+    accepted: AtomicU64,
+    /// By address and id.
+    connections: Mutex<BTreeMap<(IpNet, u64), Arc<Activity>>>,
+}
+
+impl OpenConnections {
+    pub(super) fn new(name: &'static str, settings: &Settings) -> Self {
+        Self {
+            name,
+            limit: settings.connections_max,
+            address_limit: settings.connections_per_address,
+            held: AtomicUsize::new(0),
+            evicted: Evicted::default(),
+            accepted: AtomicU64::new(0),
+            connections: Mutex::default(),
+        }
+    }
+
+    pub(in crate::http) fn open(&self) -> usize {
+        self.connections.lock().len()
+    }
+
+    /// The id of a new connection: ids are in the order of the accepts.
+    pub(super) fn next_id(&self) -> u64 {
+        self.accepted.fetch_add(1, Relaxed)
+    }
+
+    /// Adds a connection. Evicts others if all slots, or all slots of its address, are taken.
+    pub(super) fn insert(&self, connection: Arc<Activity>, is_trusted: bool) {
+        let mut open = self.connections.lock();
+        let (address, id) = connection.key;
+        if let Some(limit) = self.address_limit.filter(|_| !is_trusted) {
+            let same_address: Vec<_> =
+                open.range((address, 0)..(address, id)).map(|(_, other)| other.clone()).collect();
+            Self::evict(&mut open, &same_address, |_| 1, limit, limit - 1, &self.evicted.slots_of_address);
+        }
+        if open.len() >= self.limit {
+            let all: Vec<_> = open.values().cloned().collect();
+            let kept = self.limit - self.limit / SLOTS_FREED - 1;
+            Self::evict(&mut open, &all, |_| 1, self.limit, kept, &self.evicted.slots);
+        }
+        open.insert(connection.key, connection);
+    }
+
+    pub(super) fn remove(&self, connection: &Activity) {
+        self.connections.lock().remove(&connection.key);
+    }
+
+    /// Evicts connections if more than the maximum memory is in use.
+    pub(super) fn free_memory(&self) {
+        let mut open = self.connections.lock();
+        // Another thread may have done it.
+        if self.held.load(Relaxed) > MEMORY_MAX {
+            let all: Vec<_> = open.values().cloned().collect();
+            Self::evict(&mut open, &all, |state| state.held, MEMORY_MAX, MEMORY_KEPT, &self.evicted.memory);
+        }
+    }
+
+    /// Closes connections until the others hold at most `kept` of `limit`. Their slots and memory are free at once.
+    ///
+    /// Takes unproven connections while these hold more than their part, otherwise proven ones; always from the group
+    /// that holds most. Takes the connection that holds most; for slots, where all hold the same, the unproven one that
+    /// was accepted first, or the proven one that has waited longest for its client.
+    fn evict(
+        open: &mut BTreeMap<(IpNet, u64), Arc<Activity>>,
+        candidates: &[Arc<Activity>],
+        amount: fn(&State) -> usize,
+        limit: usize,
+        kept: usize,
+        evicted: &AtomicU64,
+    ) {
+        let mut groups = HashMap::<_, (usize, Vec<_>)>::new();
+        let mut held = [0; 2];
+        for connection in candidates {
+            let state = connection.state.lock();
+            let (group, amount) = (state.group(connection.key.0), amount(&state));
+            let is_proven = matches!(group, Group::Owner(_));
+            let waits_since =
+                if is_proven { state.waits_for_client_since() } else { Some(connection.accepted) };
+            let order = (Reverse(amount), waits_since.is_none(), waits_since.unwrap_or(connection.accepted));
+            held[usize::from(is_proven)] += amount;
+            let (total, members) = groups.entry((is_proven, group)).or_default();
+            *total += amount;
+            members.push((order, connection));
+        }
+        let mut groups: Vec<_> = groups.into_iter().collect();
+        for (_, (_, members)) in &mut groups {
+            members.sort_unstable_by_key(|(order, _)| Reverse(*order));
+        }
+        while held.iter().sum::<usize>() > kept {
+            let takes_proven = held[0] <= limit / UNPROVEN_PART;
+            let candidates = groups.iter_mut().filter(|((is_proven, _), _)| *is_proven == takes_proven);
+            let Some((_, (total, members))) = candidates.max_by_key(|(_, (total, _))| *total) else { return };
+            let Some(((Reverse(amount), ..), connection)) = members.pop() else { return };
+            *total -= amount;
+            held[usize::from(takes_proven)] -= amount;
+            open.remove(&connection.key);
+            connection.evict();
+            evicted.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! Which connections are evicted.
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    time::Duration,
+};
+
+use axum::http::Request;
+use proptest::prelude::*;
+use tokio::time::advance;
+
+use super::*;
+use crate::http::server::activity::InFlightRequest;
+
+struct TestListener {
+    listener: Arc<OpenConnections>,
+    open: Vec<Connection>,
+}
+
+struct Connection {
+    activity: Arc<Activity>,
+    request: Option<Arc<InFlightRequest>>,
+}
+
+impl TestListener {
+    fn new(connections_max: usize, connections_per_address: Option<usize>) -> Self {
+        let settings = Settings { connections_max, connections_per_address, ..Settings::default() };
+        Self { listener: Arc::new(OpenConnections::new("test", &settings)), open: vec![] }
+    }
+
+    /// Opens a connection with a request in flight.
+    fn connect(&mut self, address: u8, owner: Option<u8>, is_trusted: bool) -> &Connection {
+        let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, address));
+        let activity = Activity::begin(&self.listener, address, is_trusted);
+        let request = activity.begin_request(&Request::new(()));
+        if let Some(owner) = owner {
+            request.accept(&KeyId(owner.to_string().into()));
+        }
+        self.open.push(Connection { activity, request: Some(request) });
+        self.open.last().unwrap()
+    }
+
+    /// The indexes of the evicted connections.
+    fn evicted(&self) -> Vec<usize> {
+        let is_evicted = |index: &usize| self.open[*index].activity.is_cut_off();
+        (0..self.open.len()).filter(is_evicted).collect()
+    }
+}
+
+#[test]
+fn the_first_unproven_connection_of_the_address_with_most_is_evicted() {
+    let mut listener = TestListener::new(8, None);
+    for (address, owner) in
+        [(1, Some(1)), (1, Some(1)), (2, None), (3, None), (3, None), (1, None), (1, Some(1)), (1, Some(1))]
+    {
+        listener.connect(address, owner, false);
+    }
+    assert!(listener.evicted().is_empty());
+    listener.connect(4, None, false);
+    assert_eq!(listener.evicted(), [3], "the first one of address 3");
+    assert_eq!(listener.listener.open(), 8, "its slot is free at once");
+}
+
+#[test]
+fn a_quarter_of_the_slots_is_left_to_unproven_connections() {
+    let mut listener = TestListener::new(8, None);
+    for owner in [1, 1, 1, 2, 2, 3] {
+        listener.connect(owner, Some(owner), false);
+    }
+    for _ in 0..3 {
+        listener.connect(9, None, false);
+    }
+    assert_eq!(listener.evicted(), [0], "a connection of the owner with most");
+    listener.connect(9, None, false);
+    assert_eq!(listener.evicted(), [0, 6], "now unproven ones hold more than a quarter");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_proven_connection_that_has_waited_longest_for_its_client_is_evicted() {
+    let mut listener = TestListener::new(3, None);
+    for _ in 0..3 {
+        listener.connect(1, Some(1), false);
+    }
+    for idle in [2, 1] {
+        advance(Duration::from_secs(1)).await;
+        listener.open[idle].request = None;
+    }
+    for expected in [&[2][..], &[1, 2]] {
+        listener.connect(2, Some(2), false);
+        assert_eq!(listener.evicted(), expected, "not the one that waits for the service");
+    }
+}
+
+#[test]
+fn the_limit_of_an_address_evicts_a_connection_of_that_address() {
+    let mut listener = TestListener::new(100, Some(3));
+    for address in [1, 2, 2, 2, 1] {
+        listener.connect(address, None, false);
+    }
+    listener.connect(2, None, false);
+    assert_eq!(listener.evicted(), [1]);
+    for _ in 0..5 {
+        listener.connect(3, None, true);
+    }
+    assert_eq!(listener.evicted(), [1], "trusted proxies have no limit");
+}
+
+#[test]
+fn an_evicted_connection_holds_no_memory_and_no_slot() {
+    let mut listener = TestListener::new(1, None);
+    listener.connect(1, Some(1), false);
+    listener.connect(2, Some(2), false);
+    let one_request = listener.open[1].activity.state.lock().held;
+    let evicted = &listener.open[0];
+    evicted.activity.received(1_000);
+    evicted.request.as_ref().unwrap().body_received(500);
+    evicted.activity.end();
+    assert_eq!((listener.listener.held.load(Relaxed), listener.listener.open()), (one_request, 1));
+}
+
+proptest! {
+    /// A client loses a connection only if no other group of its class holds more than its own.
+    #[test]
+    fn memory_is_taken_from_the_group_that_holds_most(
+        bodies in proptest::collection::vec((1..5_u8, any::<bool>(), 1..8_usize), 1..40),
+    ) {
+        let mut listener = TestListener::new(1_000, None);
+        for (group, is_proven, mebibytes) in bodies {
+            let before = listener.evicted();
+            let connection = listener.connect(group, is_proven.then_some(group), false);
+            connection.request.as_ref().unwrap().body_received(mebibytes * 1024 * 1024);
+            // The state in which the eviction was decided.
+            let open = listener.open.iter().enumerate().filter(|(index, _)| !before.contains(index));
+            let open: Vec<_> = open.map(|(index, Connection { activity, .. })| {
+                let state = activity.state.lock();
+                (index, state.group(activity.key.0), state.held)
+            }).collect();
+            let total = |of: &dyn Fn(&Group) -> bool| {
+                open.iter().filter(|(_, group, _)| of(group)).map(|(.., held)| held).sum::<usize>()
+            };
+            let is_proven = |group: &Group| matches!(group, Group::Owner(_));
+            let evicted = listener.evicted();
+            let first = open.iter().filter(|(index, ..)| evicted.contains(index)).max_by_key(|(_, group, held)| {
+                (total(&|other| other == group), *held)
+            });
+            prop_assert!(listener.listener.held.load(Relaxed) <= MEMORY_MAX);
+            prop_assert_eq!(first.is_some(), total(&|_| true) > MEMORY_MAX);
+            if let Some((_, group, held)) = first {
+                let takes_proven = total(&|group| !is_proven(group)) <= MEMORY_MAX / UNPROVEN_PART;
+                prop_assert!(evicted.len() > before.len() + 1 || is_proven(group) == takes_proven);
+                for (_, other, other_held) in open.iter().filter(|(_, other, _)| is_proven(other) == is_proven(group)) {
+                    prop_assert!(total(&|group| group == other) <= total(&|other| other == group));
+                    prop_assert!(other != group || other_held <= held);
+                }
+            }
+        }
+    }
+}
