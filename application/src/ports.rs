@@ -16,6 +16,10 @@ use crate::{
     statistics::Histogram,
 };
 
+/// The maximum size of a record, in bytes: twice the largest commit of the writer. Readers of logs and exports from
+/// elsewhere hold no more of a line.
+pub const RECORD_MAX: usize = 1024 * 1024;
+
 /// A log that can be read: commits at the positions 1, 2, 3 … without gaps. Exports, salvaged files, read-only stores
 /// and remote services implement only this.
 #[async_trait]
@@ -50,10 +54,10 @@ pub trait EventLog: LogSource {
     /// [`durability`](LogSource::durability) promises, and every later read and head shows it.
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError>;
 
-    /// Returns the size of the largest record that the engine accepts now, in bytes. Larger ones are rejected as
-    /// [`Fault::TooLarge`].
+    /// Returns the size of the largest record that the engine accepts now, in bytes, at most [`RECORD_MAX`]. Larger ones
+    /// are rejected as [`Fault::TooLarge`].
     fn record_limit(&self) -> usize {
-        usize::MAX
+        RECORD_MAX
     }
 
     /// Checks whether the engine would accept a record now, without storing one. Called after the engine has rejected a

@@ -10,7 +10,7 @@ mod tally;
 use std::ops::AsyncFnMut;
 
 pub use copy::{CopyError, CopyStep, Until, copy};
-pub use export::{ExportError, LINE_MAX, check_export, export, import};
+pub use export::{ExportError, check_export, export, import};
 pub use salvage::{read_around_gaps, salvage_around_gaps};
 pub use tally::Tally;
 

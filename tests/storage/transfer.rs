@@ -1,9 +1,14 @@
 //! Moving histories: a copy resumes onto the same history and never mixes two.
 
+use std::io::{self, BufReader};
+
 use adapters::event_log::memory::MemoryLog;
 use application::{
     codec, contract,
-    ports::{EventLog, Fault, LogError, LogSource as _, Position, ReadBound, Record, StoredRecord, Version},
+    ports::{
+        EventLog, Fault, LogError, LogSource as _, Position, RECORD_MAX, ReadBound, Record, StoredRecord,
+        Version,
+    },
     transfer::{self, CopyError, ExportError, Tally, Until},
 };
 use chrono::DateTime;
@@ -173,4 +178,14 @@ async fn an_incomplete_export_is_rejected_at_the_line_where_it_breaks() {
         let Err(ExportError::NotAnExport { line, .. }) = rejected else { panic!("{rejected:?}") };
         assert_eq!((line, intact.position()), (at, Position(at - 1)));
     }
+}
+
+#[tokio::test]
+async fn a_line_of_an_export_is_read_only_up_to_the_largest_record() {
+    let endless = BufReader::new(io::repeat(b'x'));
+    let rejected = transfer::check_export(endless).await.unwrap_err().to_string();
+    assert!(rejected.starts_with("line 1 is longer than any record (1048576 bytes)"), "{rejected}");
+    let longest = "x".repeat(RECORD_MAX) + "\n";
+    let rejected = transfer::check_export(longest.as_bytes()).await.unwrap_err().to_string();
+    assert!(rejected.starts_with("line 1 is not the first commit of an export"), "{rejected}");
 }

@@ -67,8 +67,6 @@ use super::check_size;
 use high_water_mark::HighWaterMark;
 use log_thread::{LogThread, QueuedAppend};
 
-/// The largest record: far larger than any record of the writer, and small enough to be held in memory a few times.
-pub const RECORD_MAX: usize = 8 * 1024 * 1024;
 /// The maximum number of queued appends; further ones are rejected. A node has one writer, so there is rarely more than
 /// one.
 const QUEUE_MAX: usize = 64;
@@ -165,7 +163,7 @@ impl<E: Engine> LogSource for EmbeddedLog<E> {
 #[async_trait]
 impl<E: Engine> EventLog for EmbeddedLog<E> {
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        check_size(record, RECORD_MAX)?;
+        check_size(record, self.record_limit())?;
         // The thread may be busy opening the log again.
         self.head().await.map_err(AppendError::Closed)?;
         let (reply, outcome) = oneshot::channel();
@@ -181,10 +179,6 @@ impl<E: Engine> EventLog for EmbeddedLog<E> {
             // The thread took the append and panicked.
             Err(AppendError::Closed(stopped()))
         })
-    }
-
-    fn record_limit(&self) -> usize {
-        RECORD_MAX
     }
 }
 

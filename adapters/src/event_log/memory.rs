@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use parking_lot::RwLock;
 use tokio::{sync::watch, time};
 
-use super::volatile;
+use super::{check_size, volatile};
 
 /// Keeps the log in memory. Nothing survives the process.
 #[derive(Debug, Default)]
@@ -56,6 +56,7 @@ impl LogSource for MemoryLog {
 #[async_trait]
 impl EventLog for MemoryLog {
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
+        check_size(record, self.record_limit())?;
         let mut records = self.records.write();
         let commit = records.last().map(|record| record.id);
         if expected != (Version { position: Position(records.len() as u64), commit }) {

@@ -15,8 +15,8 @@ mod stream;
 use std::{fmt, sync::Arc, time::Duration};
 
 use application::ports::{
-    AppendError, Durability, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record, StoredRecord,
-    Version,
+    AppendError, Durability, EventLog, Fault, LogError, LogSource, Position, RECORD_MAX, ReadBound, Record,
+    StoredRecord, Version,
 };
 use async_nats::{HeaderMap, header::NATS_EXPECTED_LAST_SEQUENCE, jetstream::stream::Info};
 use async_trait::async_trait;
@@ -379,9 +379,9 @@ impl EventLog for NatsLog {
         }
     }
 
-    /// The maximum payload that the server announced when this node connected.
+    /// The maximum payload that the server announced when this node connected may be smaller than a record.
     fn record_limit(&self) -> usize {
-        self.connection.client.max_payload().saturating_sub(HEADERS_MAX)
+        self.connection.client.max_payload().saturating_sub(HEADERS_MAX).min(RECORD_MAX)
     }
 }
 

@@ -35,8 +35,6 @@ use super::{check_size, environment};
 /// How long an append may take. Shorter than the time that the application gives a write, so that its client learns
 /// the outcome.
 const APPEND_TIMEOUT: Duration = Duration::from_millis(3_500);
-/// The largest record. PostgreSQL stores up to 1 GiB in a column, but not within `APPEND_TIMEOUT`.
-const RECORD_MAX: usize = 32 * 1024 * 1024;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a batch of records may take, even over a slow network.
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
@@ -247,7 +245,7 @@ impl LogSource for PostgresLog {
 #[async_trait]
 impl EventLog for PostgresLog {
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        check_size(record, RECORD_MAX)?;
+        check_size(record, self.record_limit())?;
         // Nothing has been sent yet, so a failure here has stored nothing.
         let session = self.session().await.map_err(AppendError::NotStored)?;
         let reply = session.reply_within(APPEND_TIMEOUT, session.append(expected, record)).await;
@@ -276,10 +274,6 @@ impl EventLog for PostgresLog {
         let session = self.session().await?;
         let probed = session.reply_within(APPEND_TIMEOUT, session.check_writable()).await?;
         probed.map_err(|error| error_mapping::probe_error(&session.server, &error))
-    }
-
-    fn record_limit(&self) -> usize {
-        RECORD_MAX
     }
 }
 

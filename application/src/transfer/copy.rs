@@ -13,7 +13,7 @@ use crate::{
     codec,
     commit::Commit,
     ports::{
-        AppendError, CommitId, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record,
+        AppendError, CommitId, EventLog, Fault, LogError, LogSource, Position, RECORD_MAX, ReadBound, Record,
         StoredRecord, Version,
     },
 };
@@ -184,10 +184,10 @@ async fn copy_on(
     }
 }
 
-/// Rejects a target that does not accept every record. An error that ends this walk is reported later, by the copy
+/// Rejects a target that does not accept every record of the source. An error that ends this walk is reported later, by the copy
 /// itself.
 async fn check_sizes(from: &dyn LogSource, to: &dyn EventLog) -> Result<(), CopyError> {
-    if to.record_limit() == usize::MAX {
+    if to.record_limit() >= RECORD_MAX {
         return Ok(());
     }
     let mut tally = Tally::default();

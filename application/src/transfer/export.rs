@@ -9,11 +9,8 @@ use thiserror::Error;
 use super::{CopyError, Tally, copy::CopyTarget, walk};
 use crate::{
     commit::Commit,
-    ports::{EventLog, LogError, LogSource, Position, StoredRecord},
+    ports::{EventLog, LogError, LogSource, Position, RECORD_MAX, StoredRecord},
 };
-
-/// The maximum length of a line. Commits are far smaller.
-pub const LINE_MAX: u64 = 64 * 1024 * 1024;
 
 /// An error of an export or an import.
 #[derive(Debug, Error)]
@@ -95,7 +92,8 @@ async fn read(
         let position = tally.position().next();
         let wrong = |what: String| ExportError::NotAnExport { line: position.0, what };
         line.clear();
-        if file.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)? == 0 {
+        // The longest record and its line break.
+        if file.by_ref().take(RECORD_MAX as u64 + 1).read_until(b'\n', &mut line)? == 0 {
             let what = if position.0 == 1 {
                 "is missing: the input is empty"
             } else {
@@ -104,6 +102,11 @@ async fn read(
             return Err(wrong(what.into()));
         }
         let bytes = line.strip_suffix(b"\n").unwrap_or(&line);
+        if bytes.len() > RECORD_MAX {
+            let what =
+                format!("is longer than any record ({RECORD_MAX} bytes); check the path, or export again");
+            return Err(wrong(what));
+        }
         if Tally::is_manifest(bytes) {
             if !tally.matches(bytes) {
                 return Err(wrong(

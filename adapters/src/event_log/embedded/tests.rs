@@ -5,7 +5,10 @@ mod panics;
 
 use std::path::{Path, PathBuf};
 
-use application::contract::{self, record};
+use application::{
+    contract::{self, record},
+    ports::RECORD_MAX,
+};
 use tempfile::TempDir;
 
 use super::*;

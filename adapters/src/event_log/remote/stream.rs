@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use application::{
-    ports::{Fault, LogError, Position, ReadBound, StoredRecord},
-    transfer::{LINE_MAX, Tally},
+    ports::{Fault, LogError, Position, RECORD_MAX, ReadBound, StoredRecord},
+    transfer::Tally,
 };
 use bytes::{Buf as _, Bytes};
 use http_body_util::BodyExt as _;
@@ -110,7 +110,7 @@ impl RecordStream {
                 self.received.advance(1);
                 self.line = Some(std::mem::take(&mut self.begun)).filter(|line| !line.is_empty());
             }
-            if self.begun.len() as u64 > LINE_MAX {
+            if self.begun.len() > RECORD_MAX {
                 return Err(self.damaged("is longer than any record"));
             }
         }

@@ -5,12 +5,12 @@ mod directories;
 
 use application::{
     contract::{self, record},
-    ports::{EventLog as _, Fault, LogSource as _, ReadBound, Version},
+    ports::{EventLog as _, Fault, LogSource as _, RECORD_MAX, ReadBound, Version},
 };
 use tempfile::TempDir;
 
 use super::*;
-use crate::event_log::embedded::{RECORD_MAX, tests::append_up_to};
+use crate::event_log::embedded::tests::append_up_to;
 
 mod any_embedded_engine {
     crate::event_log::embedded::tests::check_engine!(super::Sled);
