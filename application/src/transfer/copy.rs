@@ -54,7 +54,7 @@ pub enum CopyStep<'a> {
 pub enum CopyError {
     /// The log that is copied cannot be read.
     #[error("the source: {0}")]
-    Source(#[from] LogError),
+    Source(LogError),
     /// The log that is filled cannot be written or read.
     #[error("the target: {0}")]
     Target(LogError),
@@ -86,6 +86,13 @@ pub enum CopyError {
     /// Another process writes to the target.
     #[error("another process is writing to the target (position {0}): stop it and start again")]
     TargetInUse(Position),
+}
+
+/// The message contains that of the log, so there is no further cause to print.
+impl From<LogError> for CopyError {
+    fn from(error: LogError) -> Self {
+        Self::Source(error)
+    }
 }
 
 impl CopyError {
