@@ -1,5 +1,5 @@
-//! A small HTTP client: one request per connection, plain or over TLS, with a streamed response. After the fault
-//! `Unreachable`, a retry may succeed.
+//! A small HTTP client: one request per connection, plain or over TLS, with a streamed response. The server is not
+//! trusted. After the fault `Unreachable`, a retry may succeed.
 
 use std::{error::Error, fmt, io, path::Path, str::FromStr, sync::Arc, time::Duration};
 
@@ -21,8 +21,11 @@ use tokio_util::either::Either;
 
 use crate::root_certificates;
 
-/// How long connecting and receiving the response headers may take.
+/// How long connecting and receiving the response headers may take, and then a short body.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The maximum size of the response headers, in bytes and in lines. At most as many bytes of a body are buffered.
+const HEADERS_BYTES_MAX: usize = 64 * 1024;
+const HEADERS_MAX: usize = 100;
 
 /// The URL of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,7 +120,7 @@ impl ServiceClient {
         &self.url
     }
 
-    /// Sends a request without a body.
+    /// Sends a request without a body. A redirect is an error: it could lead the API key to another server.
     pub fn send<'a>(
         &'a self,
         method: &'a str,
@@ -125,7 +128,13 @@ impl ServiceClient {
     ) -> BoxFuture<'a, Result<Response<Incoming>, LogError>> {
         Box::pin(async move {
             let sent = time::timeout(RESPONSE_TIMEOUT, self.exchange(method, path)).await;
-            sent.map_err(|_| Fault::Unreachable.error(format!("no response within {RESPONSE_TIMEOUT:?}")))?
+            let response = sent.map_err(|_| late("no response"))??;
+            if response.status().is_redirection() {
+                let detail =
+                    "the response is a redirect, which is not followed: use the URL of the service itself";
+                return Err(Fault::CannotOpen.error(detail));
+            }
+            Ok(response)
         })
     }
 
@@ -142,7 +151,9 @@ impl ServiceClient {
                 .error(format!("cannot connect: {error}; check the URL, and that the service is running"))
         })?;
         let Some(tls) = &self.tls else {
-            return exchange(Either::Left(stream), request).await.map_err(|error| no_http(&error));
+            // A service that expects TLS sends an alert or closes the connection.
+            let hint = "if the service uses TLS, use https:// instead of http://";
+            return exchange(Either::Left(stream), request).await.map_err(|error| no_response(&error, hint));
         };
         let host = self.url.host();
         let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
@@ -150,13 +161,15 @@ impl ServiceClient {
             Fault::CannotOpen.error(format!("{host} is not a name that a certificate can have"))
         })?;
         let stream = tls.connect(name, stream).await.map_err(|error| no_tls(&error))?;
-        exchange(Either::Right(stream), request).await.map_err(|error| cut_off(&error))
+        let hint = "check the URL and the service";
+        exchange(Either::Right(stream), request).await.map_err(|error| no_response(&error, hint))
     }
 }
 
 /// Reads the body of a response as text of at most `bytes_max` bytes.
 pub async fn text(response: Response<Incoming>, bytes_max: usize) -> Result<String, LogError> {
-    let body = Limited::new(response.into_body(), bytes_max).collect().await;
+    let body = Limited::new(response.into_body(), bytes_max).collect();
+    let body = time::timeout(RESPONSE_TIMEOUT, body).await.map_err(|_| late("no complete response"))?;
     let body = body.map_err(|error| cut_off(&*error))?.to_bytes();
     Ok(String::from_utf8_lossy(&body).into_owned())
 }
@@ -165,28 +178,35 @@ async fn exchange(
     stream: Either<TcpStream, TlsStream<TcpStream>>,
     request: Request<Empty<Bytes>>,
 ) -> Result<Response<Incoming>, hyper::Error> {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let mut client = http1::Builder::new();
+    client.max_buf_size(HEADERS_BYTES_MAX).max_headers(HEADERS_MAX);
+    let (mut sender, connection) = client.handshake(TokioIo::new(stream)).await?;
     // The connection ends when the response has been read or dropped. Its errors also appear in the response.
     tokio::spawn(connection);
     sender.send_request(request).await
 }
 
-/// Maps the error of a plain HTTP request. A service that expects TLS sends an alert or closes the connection.
-fn no_http(error: &hyper::Error) -> LogError {
-    if error.is_parse() {
-        let hint = "if the service uses TLS, use https:// instead of http://";
+/// Maps the error of a request. The hint says what to do if the response is not HTTP.
+fn no_response(error: &hyper::Error, hint: &str) -> LogError {
+    if error.is_parse_too_large() {
+        Fault::CannotOpen.error("the response headers are too large: check the URL and the service")
+    } else if error.is_parse() {
         Fault::CannotOpen.error(format!("the response is not HTTP; {hint}"))
     } else if error.is_incomplete_message() {
-        let hint = "if the service uses TLS, use https://";
         Fault::Unreachable.error(format!("the connection was closed without a response; {hint}"))
     } else {
         cut_off(error)
     }
 }
 
+fn late(what: &str) -> LogError {
+    Fault::Unreachable.error(format!("{what} within {RESPONSE_TIMEOUT:?}; check the URL and the service"))
+}
+
 fn cut_off(error: &dyn Error) -> LogError {
     let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-    Fault::Unreachable.error(format!("the response was cut off: {error}{cause}"))
+    Fault::Unreachable
+        .error(format!("the response was cut off: {error}{cause}; check the URL and the service"))
 }
 
 /// Maps a TLS error. A rejected certificate will be rejected again; any other failure may be temporary.
