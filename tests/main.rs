@@ -30,6 +30,7 @@ mod storage {
     pub(crate) mod engines;
     mod file_engine;
     mod hash_chain;
+    mod hostile_sources;
     mod load;
     mod log_copies;
     mod log_find;

@@ -3,6 +3,7 @@
 //! A read continues the open response, if that is at the right position, and otherwise sends a new request. A request
 //! that continues after a record starts with that record, so that a replaced log is detected.
 
+mod lines;
 mod stream;
 
 use std::{path::Path, time::Duration};
@@ -18,7 +19,8 @@ use self::stream::{RecordStream, StreamMode};
 use super::{loopback::is_loopback, volatile};
 use crate::service_client::{self, ServiceClient, ServiceUrl};
 
-const REPORT_MAX: usize = 64 * 1024;
+/// The maximum size of an error response, in bytes. Its message becomes part of a sentence.
+const REPORT_MAX: usize = 4 * 1024;
 
 /// A log that another process serves and may append to.
 pub struct RemoteLog {
@@ -103,7 +105,7 @@ impl RemoteLog {
                 Fault::Unreachable,
                 "the API key has exceeded its rate limit; issue a key with a higher limit",
             ),
-            500.. => (Fault::Unreachable, "the service is not ready"),
+            500.. => (Fault::Unreachable, "the service is not ready; check its log"),
             _ => (Fault::CannotOpen, "the service rejected the request"),
         };
         let message = message.unwrap_or_else(|| meaning.into());

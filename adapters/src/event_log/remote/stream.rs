@@ -1,18 +1,23 @@
-//! A response with records, one per line.
+//! A response with records, one per line. Each line is bounded in size and time, and so is the number of blank lines.
 
 use std::time::{Duration, Instant};
 
 use application::{
-    ports::{Fault, LogError, Position, RECORD_MAX, ReadBound, StoredRecord},
+    ports::{Fault, LogError, Position, ReadBound, StoredRecord},
     transfer::Tally,
 };
-use bytes::{Buf as _, Bytes};
+use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::time;
 
-/// How long the service may send nothing. It sends a heartbeat every five seconds.
-const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
+use super::lines::Lines;
+
+/// How long the service may take to complete a line. It sends a blank line as a heartbeat every five seconds.
+const LINE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The number of heartbeats that a response may contain, in addition to one per second. A connection may deliver the
+/// heartbeats of many minutes at once.
+const HEARTBEATS_MAX: u64 = 1_000;
 
 /// Where a response ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,22 +30,32 @@ pub(super) enum StreamMode {
 
 pub(super) struct RecordStream {
     body: Incoming,
-    /// Received bytes that are not split into lines yet.
-    received: Bytes,
     mode: StreamMode,
     tally: Tally,
-    /// The start of an incomplete line. A cancelled read leaves it here.
-    begun: Vec<u8>,
+    lines: Lines,
     /// A complete line that has not been taken yet.
     line: Option<Vec<u8>>,
-    heard: Instant,
+    /// When the last line was complete.
+    last_line: Instant,
+    opened: Instant,
+    heartbeats: u64,
     pub(super) has_ended: bool,
 }
 
 impl RecordStream {
     pub(super) fn new(body: Incoming, mode: StreamMode, after: Position) -> Self {
-        let (tally, heard, received) = (Tally::after(after), Instant::now(), Bytes::new());
-        Self { body, received, mode, tally, begun: vec![], line: None, heard, has_ended: false }
+        let (tally, lines, now) = (Tally::after(after), Lines::default(), Instant::now());
+        Self {
+            body,
+            mode,
+            tally,
+            lines,
+            line: None,
+            last_line: now,
+            opened: now,
+            heartbeats: 0,
+            has_ended: false,
+        }
     }
 
     /// The position of the last record that was taken.
@@ -48,9 +63,9 @@ impl RecordStream {
         self.tally.position()
     }
 
-    /// Returns the first record, without a timeout.
+    /// Returns the first record.
     pub(super) async fn first(&mut self) -> Result<Option<StoredRecord>, LogError> {
-        self.fill().await?;
+        self.fill_in_time().await?;
         self.take()
     }
 
@@ -59,15 +74,10 @@ impl RecordStream {
         let (mut records, mut room) = (Vec::new(), bound.bytes);
         while records.len() < bound.records && room > 0 && !self.has_ended {
             let wait = records.is_empty() && self.mode == StreamMode::ToHead;
-            if self.line.is_none() && !wait && !self.received.contains(&b'\n') {
+            if wait {
+                self.fill_in_time().await?;
+            } else if self.line.is_none() && !self.next_line()? {
                 break;
-            }
-            // The received line may be only a heartbeat.
-            let filled = time::timeout(if wait { SILENCE_TIMEOUT } else { Duration::ZERO }, self.fill());
-            match filled.await {
-                Ok(filled) => filled?,
-                Err(_) if wait => return Err(self.cut_off("the service sends nothing")),
-                Err(_) => break,
             }
             // The manifest is left to the next read, which returns nothing.
             if !records.is_empty() && self.line.as_ref().is_some_and(|line| Tally::is_manifest(line)) {
@@ -85,36 +95,41 @@ impl RecordStream {
     pub(super) async fn wait(&mut self, timeout: Duration) -> Result<(), LogError> {
         match time::timeout(timeout, self.fill()).await {
             Ok(filled) => filled,
-            Err(_) if self.heard.elapsed() > SILENCE_TIMEOUT => {
-                Err(self.cut_off("the service sends nothing"))
-            }
+            Err(_) if self.last_line.elapsed() > LINE_TIMEOUT => Err(self.late()),
             Err(_) => Ok(()),
         }
     }
 
+    async fn fill_in_time(&mut self) -> Result<(), LogError> {
+        time::timeout(LINE_TIMEOUT, self.fill()).await.unwrap_or_else(|_| Err(self.late()))
+    }
+
     /// Reads up to the end of the next line that is not a heartbeat. Cancel-safe.
     async fn fill(&mut self) -> Result<(), LogError> {
-        while self.line.is_none() {
-            if self.received.is_empty() {
-                self.received = match self.body.frame().await {
-                    Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
-                    Some(Err(error)) => return Err(self.cut_off(&error.to_string())),
-                    None => return Err(self.ended()),
-                };
-                self.heard = Instant::now();
-            }
-            let end = self.received.iter().position(|byte| *byte == b'\n');
-            let part = self.received.split_to(end.unwrap_or(self.received.len()));
-            self.begun.extend_from_slice(&part);
-            if end.is_some() {
-                self.received.advance(1);
-                self.line = Some(std::mem::take(&mut self.begun)).filter(|line| !line.is_empty());
-            }
-            if self.begun.len() > RECORD_MAX {
-                return Err(self.damaged("is longer than any record"));
+        while self.line.is_none() && !self.next_line()? {
+            match self.body.frame().await {
+                Some(Ok(frame)) => self.lines.received = frame.into_data().unwrap_or_default(),
+                Some(Err(error)) => return Err(self.cut_off(&error.to_string())),
+                None => return Err(self.ended()),
             }
         }
         Ok(())
+    }
+
+    /// Takes the next line that is not a heartbeat from the received bytes. Returns whether there is one.
+    fn next_line(&mut self) -> Result<bool, LogError> {
+        while let Some(line) = self.lines.take_line().map_err(|what| self.foreign(what))? {
+            self.last_line = Instant::now();
+            if !line.is_empty() {
+                self.line = Some(line);
+                return Ok(true);
+            }
+            self.heartbeats += 1;
+            if self.heartbeats > HEARTBEATS_MAX + self.opened.elapsed().as_secs() {
+                return Err(self.foreign("too many blank lines"));
+            }
+        }
+        Ok(false)
     }
 
     /// Returns the record in the received line, or `None` for the manifest.
@@ -137,7 +152,7 @@ impl RecordStream {
     fn ended(&self) -> LogError {
         let position = self.position();
         // A line without its line break means a lost connection, never a record.
-        if self.mode == StreamMode::ToHead || !self.begun.is_empty() {
+        if self.mode == StreamMode::ToHead || self.lines.has_begun() {
             return self.cut_off("the connection was closed");
         }
         Fault::Unreachable.error(format!(
@@ -146,13 +161,27 @@ impl RecordStream {
     }
 
     fn cut_off(&self, why: &str) -> LogError {
-        let detail = format!("the response was cut off after position {}: {why}", self.position());
-        Fault::Unreachable.error(detail)
+        let position = self.position();
+        Fault::Unreachable.error(format!(
+            "the response was cut off after position {position}: {why}; check the service and the network"
+        ))
+    }
+
+    fn late(&self) -> LogError {
+        self.cut_off(&format!("no complete line within {LINE_TIMEOUT:?}"))
     }
 
     fn damaged(&self, what: &str) -> LogError {
         let detail = format!("the line after position {} {what}: read the log again", self.position());
         // Only the response is damaged; the log may be intact.
         Fault::Unreachable.error(detail)
+    }
+
+    /// An error that the next response of this server would have as well.
+    fn foreign(&self, what: &str) -> LogError {
+        let position = self.position();
+        Fault::CannotOpen.error(format!(
+            "the response has {what} after position {position}: check that this is the URL of a petstore service"
+        ))
     }
 }
