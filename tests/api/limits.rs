@@ -2,7 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use harness::{App, Call, Connection, eventually, petstore, succeed, wait_until};
+use harness::{App, Call, Connection, eventually, petstore, raw, succeed, wait_until};
 
 #[test]
 fn a_key_that_has_used_up_its_limit_gets_429_and_others_do_not() {
@@ -102,12 +102,45 @@ fn behind_a_trusted_proxy_each_client_is_counted_alone() {
     assert_eq!(status(x, "198.51.100.8", "wrong"), 401, "another client");
     assert_eq!(status(x, "198.51.100.9, 198.51.100.7", "wrong"), 429, "sent by the client itself");
     assert_eq!(status(x, "198.51.100.7, 10.1.2.3", "wrong"), 429, "proxies behind proxies");
-    assert_eq!(status("Forwarded", "for=198.51.100.7;proto=https", "wrong"), 429, "the standard header");
+    assert_eq!(status("Forwarded", "for=198.51.100.7;proto=https", "wrong"), 401, "is ignored");
     assert_eq!(status(x, "2001:db8:0:1::1", "wrong"), 401);
     assert_eq!(status(x, "2001:db8:0:1:ffff::2", "wrong"), 429, "one subscriber has the whole network");
     assert_eq!(status(x, "2001:db8:0:2::1", "wrong"), 401);
     assert_eq!(status(x, "198.51.100.7", &app.key), 200);
     petstore(["serve", "--trusted-proxy", "proxy.example.com"]).exits_with(2).says("10.0.0.0/8");
+}
+
+#[test]
+fn a_forged_address_does_not_replace_that_of_the_client() {
+    let app = App::start_with(&["--log-format", "json", "--trusted-proxy", "127.0.0.1,10.0.0.0/8"]);
+    let client = |id: &str, headers: &[u8]| {
+        let head = format!(
+            "GET /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer wrong\r\nConnection: close\r\nX-Request-Id: {id}\r\n"
+        );
+        let response = raw(app.address(), &[head.as_bytes(), headers, b"\r\n\r\n"].concat());
+        assert!(response.starts_with(b"HTTP/1.1 401"), "{}", response.escape_ascii());
+        eventually("the request is logged", || {
+            let log = app.printed().1;
+            let line = log.split_inclusive('\n').find(|line| line.contains(id) && line.ends_with('\n'))?;
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            Some(line["client"].as_str().unwrap().to_owned())
+        })
+    };
+    let cases: [(&[u8], &str); 11] = [
+        (b"X-Forwarded-For: 6.6.6.6, 9.9.9.8, 10.0.0.2", "9.9.9.8"),
+        (b"X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-For: 9.9.9.8", "9.9.9.8"),
+        (b"X-Forwarded-For: 6.6.6.6\xff, 9.9.9.8", "9.9.9.8"),
+        (b"X-Forwarded-For: 6.6.6.6\xff\r\nX-Forwarded-For: 9.9.9.8", "9.9.9.8"),
+        (b"X-Forwarded-For: 6.6.6.6, \xff, 10.0.0.2", "10.0.0.2"),
+        (b"X-Forwarded-For: 6.6.6.6, \xff", "127.0.0.1"),
+        (b"X-Forwarded-For: \"6.6.6.6, 9.9.9.8", "9.9.9.8"),
+        (b"Forwarded: for=\"6.6.6.6:, for=9.9.9.8", "127.0.0.1"),
+        (b"Forwarded: for=\"6.6.6.6:\r\nForwarded: for=9.9.9.8", "127.0.0.1"),
+        (b"Forwarded: for=6.6.6.6\r\nX-Forwarded-For: 9.9.9.8", "9.9.9.8"),
+        (b"Forwarded: for=6.6.6.6\r\nX-Forwarded-For: \xff, 9.9.9.8", "9.9.9.8"),
+    ];
+    let clients = (0..).zip(cases).map(|(n, (headers, _))| client(&format!("forged-{n}"), headers));
+    assert_eq!(clients.collect::<Vec<_>>(), cases.map(|(_, expected)| expected));
 }
 
 #[test]
