@@ -51,6 +51,7 @@ mod faults {
     mod deleted_files;
     mod descriptors;
     mod fuzz_corpus;
+    mod hostile_clients;
     mod log_faults;
     mod planted_links;
     mod simulation;
