@@ -3,11 +3,10 @@
 use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
-    thread,
     time::Duration,
 };
 
-use harness::{App, Response, eventually, raw, wait_until};
+use harness::{App, Connection, Response, raw};
 
 fn exchange(app: &App, request: &str) -> Option<Response> {
     let request = request.replace("KEY", &app.key);
@@ -132,42 +131,30 @@ fn a_body_that_does_not_arrive_times_out() {
     exchange(&app, head).unwrap().error(408, "request_timeout");
 }
 
-/// Opens connections, sends a request on each, and keeps those whose response has this status.
-fn hold_connections(app: &App, count: usize, request: &str, status: &[u8; 12]) -> Vec<TcpStream> {
-    let connect = || {
-        let mut stream = TcpStream::connect(app.address()).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut first = [0; 12];
-        stream.read_exact(&mut first).unwrap();
-        (&first == status).then_some(stream)
-    };
-    // Connections that were closed a moment ago may still count.
-    (0..count).map(|_| eventually("a connection is accepted", connect)).collect()
+/// Opens a connection and sends a request on it.
+fn request_on_new_connection(app: &App, request: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(app.address()).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    stream.read_exact(&mut [0; 12]).unwrap();
+    stream
 }
 
 #[test]
-fn connections_above_the_limit_get_503_with_retry_after() {
-    let app = App::start_with(&["--max-connections", "3"]);
-    // Without a key, an idle connection would make room for the next one.
+fn at_the_limit_a_new_connection_replaces_one_without_a_key() {
+    let app = App::start_with(&["--max-connections", "4"]);
     let list = format!("GET /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {}\r\n\r\n", app.key);
-    let held = hold_connections(&app, 3, &list, b"HTTP/1.1 200");
-    let response = app.probe("/livez");
-    response.error(503, "busy");
-    assert!(response.header("retry-after").is_some());
-    drop(held);
-    wait_until("a free place is used again", || app.probe("/livez").status == 200);
-}
-
-/// Such a request lasts until its body has been drained, for five seconds.
-#[test]
-fn requests_without_a_key_hold_no_connection_slot_for_long() {
-    let app = App::start_with(&["--max-connections", "3"]);
-    let endless = "POST /v1/pets HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{";
-    let held = hold_connections(&app, 3, endless, b"HTTP/1.1 401");
-    app.probe("/livez").error(503, "busy");
-    thread::sleep(Duration::from_secs(2));
-    assert_eq!(app.get("/v1/pets").status, 200, "the oldest of them was evicted");
-    drop(held);
+    let mut proven = Connection::open(app.address(), &app.key);
+    assert_eq!(proven.list().status, 200);
+    let _proven = [(); 2].map(|()| request_on_new_connection(&app, &list));
+    // Its body is drained for five seconds.
+    let rejected = "POST /v1/pets HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{";
+    let mut unproven = request_on_new_connection(&app, rejected);
+    for _ in 0..20 {
+        assert_eq!(app.probe("/livez").status, 200);
+    }
+    assert_eq!(proven.list().status, 200, "connections with a key are kept");
+    // It has not read its response, so the end is a reset.
+    assert!(unproven.read_to_end(&mut Vec::new()).is_err(), "the connection was evicted");
 }
 
 #[test]

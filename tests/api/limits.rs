@@ -145,23 +145,13 @@ fn a_forged_address_does_not_replace_that_of_the_client() {
 
 #[test]
 fn one_address_gets_so_many_connections_and_others_get_theirs() {
-    let app = App::start_with(&["--connections-per-address", "3", "--trusted-proxy", "::1"]);
-    let held_one = || {
-        // A connection from the start of the test may not be gone yet.
-        eventually("there is a place", || {
-            let mut client = Connection::open(app.address(), &app.key);
-            (client.try_list()?.status == 200).then_some(client)
-        })
-    };
-    let mut held: Vec<_> = (0..3).map(|_| held_one()).collect();
-    let rejected = app.get("/v1/pets");
-    let message = rejected.error(503, "busy");
-    assert!(message.contains("from this address"), "{message}");
-    assert_eq!(rejected.header("retry-after"), Some("1"));
+    let app = App::start_with(&["--connections-per-address", "3"]);
+    let mut open: Vec<_> = (0..10).map(|_| Connection::open(app.address(), &app.key)).collect();
+    assert_eq!(app.get("/v1/pets").status, 200, "a new connection is never rejected");
+    let served = open.iter_mut().filter_map(Connection::try_list).count();
+    assert!((1..=3).contains(&served), "the others were replaced: {served}");
     let mut curl = app.curl();
     curl.args(["--interface", "127.0.0.9", "--output", "/dev/null", "--write-out", "%{http_code}"]);
     let elsewhere = succeed(curl.arg(format!("http://{}/v1/pets", app.address())));
     assert_eq!(elsewhere, "200", "another address");
-    held.pop();
-    wait_until("a place is free again", || app.get("/v1/pets").status == 200);
 }

@@ -114,9 +114,13 @@ fn compressed_heads_without_bodies_hold_little_memory() {
     assert_heads_hold_little_memory(Flood::of_compressed_heads);
 }
 
+#[test]
+fn small_heads_without_bodies_hold_little_memory() {
+    assert_heads_hold_little_memory(Flood::of_small_heads);
+}
+
 fn assert_heads_hold_little_memory(flood: fn(&str) -> Flood) {
-    /// Together, their heads take more than 200 MiB.
-    const CONNECTIONS: usize = 120;
+    const CONNECTIONS: usize = 254;
     let (app, key) = start();
     let (before, done) = (resident(&app), Arc::new(AtomicUsize::new(0)));
     let (address, counted, flood) = (app.address(), done.clone(), flood(&key));

@@ -1,6 +1,11 @@
 //! A node inside the test's own process: the real `PetStore` on a log that the test chooses, without HTTP.
 
-use std::{future, net::SocketAddr, sync::Arc};
+use std::{
+    future,
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use adapters::{
     access::{Authenticator, Principal, RejectedKey, Scopes},
@@ -13,7 +18,6 @@ use application::{
     ports::{EventLog, Fault},
 };
 use domain::{CategoryId, NewPet, Pet, PetId, PetName};
-use tokio::net::TcpListener;
 
 /// Opens a node on this log, which must be sound.
 pub async fn open_node(log: Arc<dyn EventLog>, access: LogAccess) -> PetStore {
@@ -40,12 +44,12 @@ impl Authenticator for AnyKey {
 
 /// Serves a node over HTTP to clients with any key, and returns where it listens.
 pub async fn serve_node(store: Arc<PetStore>) -> SocketAddr {
-    let tcp = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = tcp.local_addr().expect("an address");
+    let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), None).expect("a free port");
+    let address = listener.tcp.local_addr().expect("an address");
     let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default(), Arc::default()));
     service.open(store);
-    let listener = Listener { tcp, tls: None };
-    tokio::spawn(http::serve(listener, service, Settings::default(), Box::pin(future::pending())));
+    let settings = Settings { connections_max: 10_000, connections_per_address: None, drain: Duration::ZERO };
+    tokio::spawn(http::serve(listener, service, settings, Box::pin(future::pending())));
     address
 }
 

@@ -6,7 +6,7 @@
 mod activity;
 mod connection;
 mod eviction;
-mod instrumented;
+mod request_body;
 mod tls;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
@@ -25,7 +25,7 @@ use tokio::{
 
 use self::{
     activity::Activity,
-    connection::{Connection, Shared},
+    connection::{Shared, Socket},
 };
 use super::{middleware::client_address::is_trusted, service::Service};
 
@@ -33,7 +33,7 @@ pub use tls::{Tls, TlsError};
 
 pub(super) use activity::InFlightRequest;
 pub(super) use eviction::{MEMORY_MAX, OpenConnections};
-pub(super) use instrumented::DRAIN_MAX;
+pub(super) use request_body::DRAIN_MAX;
 
 /// A socket that accepts connections.
 pub struct Listener {
@@ -72,12 +72,6 @@ pub struct Settings {
     pub drain: Duration,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Self { connections_max: 10_000, connections_per_address: None, drain: Duration::from_secs(10) }
-    }
-}
-
 /// Serves until `shutdown` completes, then finishes requests in flight within [`Settings::drain`]. `name` is that of the
 /// listener in the metrics.
 pub(super) async fn run(
@@ -90,7 +84,7 @@ pub(super) async fn run(
 ) {
     let open = Arc::new(OpenConnections::new(name, &settings));
     service.listeners.lock().push(open.clone());
-    let shared = Arc::new(Shared::new(router, service.clone()));
+    let shared = Arc::new(Shared { router, service: service.clone(), tls });
     let (drain, draining) = watch::channel(false);
     let mut connections = JoinSet::new();
     // Responses are written whole, so delaying a segment gains nothing. A failure does no harm.
@@ -108,14 +102,15 @@ pub(super) async fn run(
         };
         let peer = peer.ip().to_canonical();
         let activity = Activity::begin(&open, peer, is_trusted(&service.site.trusted_proxies, peer));
-        let connection = Connection { shared: shared.clone(), activity };
         // The kernel would keep what the client has not read for minutes. A failure means that the connection has ended.
         let discard_unread = |stream: &TcpStream| drop(stream.set_zero_linger());
-        connections.spawn(connection.run(stream, discard_unread, tls.clone(), draining.clone()));
+        let socket = Socket { stream, activity, discard_unread };
+        connections.spawn(connection::serve(socket, shared.clone(), draining.clone()));
     }
     drop(tcp);
     service.drain();
     drain.send_replace(true);
+    open.drain();
     let drained = async { while connections.join_next().await.is_some() {} };
     if time::timeout(settings.drain, drained).await.is_err() {
         tracing::warn!(target: "petstore::http", connections = connections.len(), "closing connections that did not finish in time");

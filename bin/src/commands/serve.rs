@@ -126,7 +126,6 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
         connections_max: shares.clients,
         connections_per_address: arguments.connections_per_address.map(|most| most as usize),
         drain: arguments.drain,
-        ..Settings::default()
     };
     let listen_to_clients = async |doing: &str| -> anyhow::Result<(RunningServer, SocketAddr)> {
         let (listener, address) = listen(arguments.listen, tls.clone(), "--listen")?;

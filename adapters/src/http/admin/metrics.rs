@@ -240,24 +240,17 @@ fn connections(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
     )?;
     let limits = gauges(|listener| listener.limit);
     encoder.family("petstore_http_connections_limit", "Maximum number of open connections.", limits)?;
-    let evicted = listeners.iter().flat_map(|listener| {
-        let reasons = [
-            ("slots", &listener.evicted.slots),
-            ("address", &listener.evicted.slots_of_address),
-            ("memory", &listener.evicted.memory),
-        ];
-        reasons.map(|(reason, count)| {
-            ([("listener", listener.name), ("reason", reason)], ConstCounter::new(count.load(Relaxed)))
-        })
-    });
+    let evicted = listeners
+        .iter()
+        .map(|listener| ([("listener", listener.name)], ConstCounter::new(listener.evicted.load(Relaxed))));
     let help = "Connections closed because the slots or the memory of the listener, or the slots of an address, ran out.";
     encoder.family("petstore_http_connections_evicted", help, evicted)?;
     let help =
         "Memory of requests in flight: heads, bodies received so far, and responses not yet read by clients.";
-    let held = gauges(|listener| listener.held.load(Relaxed));
-    encoder.family("petstore_http_in_flight_bytes", help, held)?;
-    let help = "Maximum memory of requests in flight by listener; above it, connections are evicted.";
-    encoder.gauge("petstore_http_in_flight_bytes_limit", help, MEMORY_MAX)?;
+    let in_flight = gauges(|listener| listener.held.load(Relaxed));
+    encoder.family("petstore_http_in_flight_bytes", help, in_flight)?;
+    let help = "Maximum memory of requests in flight; above it, connections are evicted.";
+    encoder.family("petstore_http_in_flight_bytes_limit", help, gauges(|_| MEMORY_MAX))?;
     let readers = LOG_READERS_MAX - service.log_readers.available_permits();
     encoder.gauge("petstore_log_readers", "Responses of /log in progress.", readers)?;
     let help = "Log lines dropped because standard error was not read in time.";

@@ -26,7 +26,7 @@ use ipnet::IpNet;
 use parking_lot::Mutex;
 use tokio::time::{self, Instant};
 
-use super::eviction::{Group, MEMORY_MAX, OpenConnections};
+use super::eviction::{EVICTED_MAX, Group, MEMORY_MAX, OpenConnections};
 use crate::http::middleware::client_address::network;
 
 /// Timeout for the head of a request, and the TLS handshake: from the accept, its first byte, or the end of the previous
@@ -42,8 +42,8 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The rate at which a client has to read its responses, in bytes per second.
 const READ_RATE_MIN: u64 = 16 * 1024;
 
-/// The memory of a request itself: its task and its HTTP/2 stream.
-const REQUEST_COST: usize = 2 * 1024;
+/// The memory of a request itself: its future, its context and its HTTP/2 stream.
+const REQUEST_COST: usize = 4 * 1024;
 
 /// The memory of a header field, in addition to its name and its value.
 const FIELD_COST: usize = 128;
@@ -174,6 +174,7 @@ impl Activity {
         let mut state = self.state.lock();
         state.is_evicted = true;
         self.listener.held.fetch_sub(state.held, Relaxed);
+        self.listener.evicted_held.fetch_add(state.held, Relaxed);
         self.watchdog.wake();
     }
 
@@ -183,8 +184,10 @@ impl Activity {
         state.is_evicted || !state.unread.is_empty()
     }
 
+    /// The service stops.
     pub(super) fn drain(&self) {
         self.state.lock().draining = Some(Instant::now());
+        self.watchdog.wake();
     }
 
     /// Changes the state. The memory of the listener follows.
@@ -193,13 +196,28 @@ impl Activity {
         let before = state.held;
         let changed = change(&mut state);
         // The difference may be negative.
-        let difference = if state.is_evicted { 0 } else { state.held.wrapping_sub(before) };
-        let total = self.listener.held.fetch_add(difference, Relaxed).wrapping_add(difference);
+        let difference = state.held.wrapping_sub(before);
+        let (OpenConnections { held, evicted_held, .. }, is_evicted) = (&*self.listener, state.is_evicted);
+        let held = if is_evicted { evicted_held } else { held };
+        let total = held.fetch_add(difference, Relaxed).wrapping_add(difference);
         drop(state);
-        if total > MEMORY_MAX {
+        if total > MEMORY_MAX && !is_evicted {
             self.listener.free_memory();
         }
         changed
+    }
+
+    /// Polls `connection` when the tasks of evicted connections have freed their memory.
+    pub(super) async fn after_evicted<T>(&self, connection: impl Future<Output = T>) -> T {
+        let mut connection = pin!(connection);
+        poll_fn(|context| {
+            if self.listener.evicted_held.load(Relaxed) > EVICTED_MAX {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            connection.as_mut().poll(context)
+        })
+        .await
     }
 
     pub(super) fn received(&self, bytes: usize) {

@@ -1,6 +1,11 @@
 //! One connection: TLS handshake, HTTP/1 or HTTP/2, and graceful shutdown.
 
-use std::{convert::Infallible, io, pin::pin, sync::Arc};
+use std::{
+    convert::Infallible,
+    ops::{Deref, DerefMut},
+    pin::{Pin, pin},
+    sync::Arc,
+};
 
 use axum::{
     Router,
@@ -8,26 +13,32 @@ use axum::{
     http::{Request, StatusCode, header::CONTENT_LENGTH},
     response::Response,
 };
+use futures_util::{
+    FutureExt as _, StreamExt as _,
+    future::{self, BoxFuture},
+    stream::FuturesUnordered,
+};
 use http_body_util::BodyExt as _;
 use hyper::{
     body::{Body as _, Frame, Incoming},
+    rt::Executor,
     service::service_fn,
 };
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo},
-    server::conn::auto,
-};
+use hyper_util::{rt::TokioIo, server::conn::auto};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::watch,
+    sync::{
+        mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+        watch,
+    },
 };
-use tokio_util::either::Either;
+use tokio_util::{either::Either, io::InspectReader};
 use tower::Service as _;
 
 use super::{
     Tls,
     activity::{Activity, count_chunk},
-    instrumented::{InstrumentedStream, wrap_body},
+    request_body::wrap_body,
 };
 use crate::http::service::Service;
 
@@ -41,90 +52,129 @@ const STREAMS_MAX: u32 = 128;
 const STREAM_WINDOW: u32 = 64 * 1024;
 
 /// Bytes that an HTTP/2 client may send on all streams of a connection before the service reads them.
-const CONNECTION_WINDOW: u32 = 1024 * 1024;
+const CONNECTION_WINDOW: u32 = 128 * 1024;
 
 /// What all connections of a listener share.
 pub(super) struct Shared {
-    builder: auto::Builder<TokioExecutor>,
-    router: Router,
-    service: Arc<Service>,
+    pub(super) router: Router,
+    pub(super) service: Arc<Service>,
+    pub(super) tls: Option<Arc<Tls>>,
 }
 
-impl Shared {
-    pub(super) fn new(router: Router, service: Arc<Service>) -> Self {
-        let mut builder = auto::Builder::new(TokioExecutor::new());
-        // A client that has shut down its sending side still gets its response.
-        builder.http1().max_buf_size(HEAD_MAX as usize).half_close(true);
-        builder
-            .http2()
-            .max_concurrent_streams(STREAMS_MAX)
-            .max_header_list_size(HEAD_MAX)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW);
-        Self { builder, router, service }
+/// Hands the HTTP/2 streams of a connection to its task: when it is evicted, everything that they hold is free.
+#[derive(Clone)]
+struct Streams(UnboundedSender<BoxFuture<'static, ()>>);
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
+    fn execute(&self, stream: F) {
+        // Fails when the connection has ended.
+        let _ = self.0.send(stream.boxed());
     }
 }
 
-pub(super) struct Connection {
-    pub(super) shared: Arc<Shared>,
-    pub(super) activity: Arc<Activity>,
+/// Runs streams, and never ends.
+async fn run<T>(mut opened: UnboundedReceiver<BoxFuture<'static, ()>>) -> T {
+    let mut streams = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            Some(stream) = opened.recv() => streams.push(stream),
+            Some(()) = streams.next() => {}
+            else => future::pending().await,
+        }
+    }
 }
 
-impl Drop for Connection {
+fn builder(streams: Streams) -> auto::Builder<Streams> {
+    let mut builder = auto::Builder::new(streams);
+    // A client that has shut down its sending side still gets its response.
+    builder.http1().max_buf_size(HEAD_MAX as usize).half_close(true);
+    builder
+        .http2()
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEAD_MAX)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW);
+    builder
+}
+
+/// The socket of a connection. Its end frees the slot.
+pub(super) struct Socket<S> {
+    pub(super) stream: S,
+    pub(super) activity: Arc<Activity>,
+    /// Makes the end discard what the client has not read.
+    pub(super) discard_unread: fn(&S),
+}
+
+impl<S> Deref for Socket<S> {
+    type Target = S;
+
+    fn deref(&self) -> &S {
+        &self.stream
+    }
+}
+
+impl<S> DerefMut for Socket<S> {
+    fn deref_mut(&mut self) -> &mut S {
+        &mut self.stream
+    }
+}
+
+impl<S> Drop for Socket<S> {
     fn drop(&mut self) {
+        if self.activity.is_cut_off() {
+            (self.discard_unread)(&self.stream);
+        }
         self.activity.end();
     }
 }
 
-impl Connection {
-    /// Serves the connection until it ends, its client takes too long, or the connection is evicted. When `draining`
-    /// becomes true, requests in flight are finished.
-    pub(super) async fn run<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
-        self,
-        stream: S,
-        discard_unread: fn(&S),
-        tls: Option<Arc<Tls>>,
-        mut draining: watch::Receiver<bool>,
-    ) {
-        let Self { shared, activity } = &self;
-        let stream = InstrumentedStream { stream, activity: activity.clone(), discard_unread };
-        let serve = async {
-            let stream = tokio::select! {
-                biased;
-                stream = async {
-                    io::Result::Ok(match tls {
-                        None => Either::Left(stream),
-                        Some(tls) => Either::Right(Box::new(tls.accept(stream).await?)),
-                    })
-                } => stream?,
-                _ = draining.wait_for(|draining| *draining) => return Ok(()),
-            };
-            let service = service_fn(|request| respond(shared.router.clone(), request, activity));
-            let mut http = pin!(shared.builder.serve_connection(TokioIo::new(stream), service));
-            tokio::select! {
-                // A request that waits in the socket when the shutdown begins gets its response. hyper-util's
-                // `GracefulShutdown` checks for the shutdown first, and would close its connection.
-                biased;
-                ended = http.as_mut() => return ended,
-                _ = draining.wait_for(|draining| *draining) => {}
-            }
-            activity.drain();
-            http.as_mut().graceful_shutdown();
-            http.await
+/// Serves a connection until it ends, its client takes too long, or it is evicted. When `draining` becomes true, requests
+/// in flight are finished.
+pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+    socket: Socket<S>,
+    shared: Arc<Shared>,
+    mut draining: watch::Receiver<bool>,
+) {
+    let (opening, opened) = unbounded_channel();
+    let builder = builder(Streams(opening));
+    let (activity, received) = (socket.activity.clone(), socket.activity.clone());
+    let stream = InspectReader::new(Pin::new(socket), move |bytes| received.received(bytes.len()));
+    let serving = async {
+        let stream = match &shared.tls {
+            None => Either::Left(stream),
+            Some(tls) => Either::Right(Box::new(tls.accept(stream).await?)),
         };
-        let ended = tokio::select! {
-            // The second branch inspects the state after the connection has made progress.
+        let service = service_fn(|request| respond(shared.router.clone(), request, &activity));
+        let mut http = pin!(builder.serve_connection(TokioIo::new(stream), service));
+        tokio::select! {
+            // A request that waits in the socket when the shutdown begins gets its response. hyper-util's
+            // `GracefulShutdown` checks for the shutdown first, and would close its connection.
             biased;
-            ended = serve => ended,
-            () = activity.expired() => Err("evicted, or its client took too long".into()),
-        };
-        let Err(reason) = ended else { return };
-        // The HTTP parser sends its own response, so such a request is logged here.
-        if reason.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse) {
-            shared.service.request_log.record_unparsed(activity.peer, &reason.to_string());
+            ended = http.as_mut() => return ended,
+            _ = draining.wait_for(|draining| *draining) => {}
         }
-        tracing::debug!(target: "petstore::http", client = %activity.peer, %reason, "connection closed");
+        http.as_mut().graceful_shutdown();
+        http.await
+    };
+    let running = async {
+        tokio::select! {
+            biased;
+            ended = serving => ended,
+            ended = run(opened) => ended,
+        }
+    };
+    let ended = tokio::select! {
+        // The second branch inspects the state after the connection has made progress.
+        biased;
+        ended = activity.after_evicted(running) => ended,
+        () = activity.expired() => Err("evicted, or its client took too long".into()),
+    };
+    let Err(reason) = ended else { return };
+    // The HTTP parser sends its own response, so such a request is logged here.
+    if reason.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse) {
+        shared.service.request_log.record_unparsed(activity.peer, &reason.to_string());
     }
+    tracing::debug!(target: "petstore::http", client = %activity.peer, %reason, "connection closed");
 }
 
 /// Routes a request, and prepares its response for hyper.

@@ -25,6 +25,9 @@ pub(in crate::http) const MEMORY_MAX: usize = 64 * 1024 * 1024;
 /// The memory that is in use after an eviction, which compares all connections and so must be rare.
 const MEMORY_KEPT: usize = MEMORY_MAX / 8 * 7;
 
+/// Memory of evicted connections above which no other connection runs, until their tasks have ended.
+pub(super) const EVICTED_MAX: usize = MEMORY_MAX / 8;
+
 /// The part of the slots that is free after an eviction, for the same reason.
 const SLOTS_FREED: usize = 64;
 
@@ -40,14 +43,6 @@ pub(super) enum Group {
     Owner(KeyId),
 }
 
-/// The number of evicted connections, by what had run out.
-#[derive(Default)]
-pub(in crate::http) struct Evicted {
-    pub(in crate::http) slots: AtomicU64,
-    pub(in crate::http) slots_of_address: AtomicU64,
-    pub(in crate::http) memory: AtomicU64,
-}
-
 /// The open connections of a listener.
 pub(in crate::http) struct OpenConnections {
     /// The name of the listener in the metrics.
@@ -58,7 +53,10 @@ pub(in crate::http) struct OpenConnections {
     address_limit: Option<usize>,
     /// The memory of all connections, in bytes.
     pub(in crate::http) held: AtomicUsize,
-    pub(in crate::http) evicted: Evicted,
+    /// The memory of evicted connections, which is free when their tasks have ended.
+    pub(super) evicted_held: AtomicUsize,
+    /// The number of evicted connections.
+    pub(in crate::http) evicted: AtomicU64,
     accepted: AtomicU64,
     /// By address and id.
     connections: Mutex<BTreeMap<(IpNet, u64), Arc<Activity>>>,
@@ -71,7 +69,8 @@ impl OpenConnections {
             limit: settings.connections_max,
             address_limit: settings.connections_per_address,
             held: AtomicUsize::new(0),
-            evicted: Evicted::default(),
+            evicted_held: AtomicUsize::new(0),
+            evicted: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             connections: Mutex::default(),
         }
@@ -93,12 +92,12 @@ impl OpenConnections {
         if let Some(limit) = self.address_limit.filter(|_| !is_trusted) {
             let same_address: Vec<_> =
                 open.range((address, 0)..(address, id)).map(|(_, other)| other.clone()).collect();
-            Self::evict(&mut open, &same_address, |_| 1, limit, limit - 1, &self.evicted.slots_of_address);
+            self.evict(&mut open, &same_address, |_| 1, limit, limit - 1);
         }
         if open.len() >= self.limit {
             let all: Vec<_> = open.values().cloned().collect();
             let kept = self.limit - self.limit / SLOTS_FREED - 1;
-            Self::evict(&mut open, &all, |_| 1, self.limit, kept, &self.evicted.slots);
+            self.evict(&mut open, &all, |_| 1, self.limit, kept);
         }
         open.insert(connection.key, connection);
     }
@@ -107,13 +106,18 @@ impl OpenConnections {
         self.connections.lock().remove(&connection.key);
     }
 
+    /// Gives unproven connections little time to end.
+    pub(super) fn drain(&self) {
+        self.connections.lock().values().for_each(|connection| connection.drain());
+    }
+
     /// Evicts connections if more than the maximum memory is in use.
     pub(super) fn free_memory(&self) {
         let mut open = self.connections.lock();
         // Another thread may have done it.
         if self.held.load(Relaxed) > MEMORY_MAX {
             let all: Vec<_> = open.values().cloned().collect();
-            Self::evict(&mut open, &all, |state| state.held, MEMORY_MAX, MEMORY_KEPT, &self.evicted.memory);
+            self.evict(&mut open, &all, |state| state.held, MEMORY_MAX, MEMORY_KEPT);
         }
     }
 
@@ -123,12 +127,12 @@ impl OpenConnections {
     /// that holds most. Takes the connection that holds most; for slots, where all hold the same, the unproven one that
     /// was accepted first, or the proven one that has waited longest for its client.
     fn evict(
+        &self,
         open: &mut BTreeMap<(IpNet, u64), Arc<Activity>>,
         candidates: &[Arc<Activity>],
         amount: fn(&State) -> usize,
         limit: usize,
         kept: usize,
-        evicted: &AtomicU64,
     ) {
         let mut groups = HashMap::<_, (usize, Vec<_>)>::new();
         let mut held = [0; 2];
@@ -157,7 +161,7 @@ impl OpenConnections {
             held[usize::from(takes_proven)] -= amount;
             open.remove(&connection.key);
             connection.evict();
-            evicted.fetch_add(1, Relaxed);
+            self.evicted.fetch_add(1, Relaxed);
         }
     }
 }

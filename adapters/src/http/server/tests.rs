@@ -21,6 +21,9 @@ use crate::{
     system::SystemClock,
 };
 
+pub(super) const SETTINGS: Settings =
+    Settings { connections_max: 100, connections_per_address: None, drain: Duration::from_secs(10) };
+
 const LIVEZ: &[u8] = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
 const LIST: &[u8] = b"GET /v1/pets HTTP/1.1\r\nhost: x\r\nauthorization: Bearer k\r\n\r\n";
 
@@ -41,7 +44,7 @@ impl Authenticator for AnyKey {
 
 /// A request in flight, for tests that call a router without a connection.
 pub(in crate::http) fn in_flight() -> Arc<InFlightRequest> {
-    let listener = Arc::new(OpenConnections::new("test", &Settings::default()));
+    let listener = Arc::new(OpenConnections::new("test", &SETTINGS));
     Activity::begin(&listener, Ipv4Addr::LOCALHOST.into(), false).begin_request(&Request::new(()))
 }
 
@@ -79,7 +82,7 @@ impl Server {
 
 #[tokio::test]
 async fn a_stopping_server_closes_idle_connections_and_returns() {
-    let server = start(Settings::default()).await;
+    let server = start(SETTINGS).await;
     let mut idle = server.connect().await;
     server.shutdown.send(()).unwrap();
     server.task.await.unwrap();
@@ -90,7 +93,7 @@ async fn a_stopping_server_closes_idle_connections_and_returns() {
 
 #[tokio::test]
 async fn connections_that_do_not_finish_in_time_are_closed() {
-    let server = start(Settings { drain: Duration::ZERO, ..Settings::default() }).await;
+    let server = start(Settings { drain: Duration::ZERO, ..SETTINGS }).await;
     let mut slow = TcpStream::connect(server.address).await.unwrap();
     slow.write_all(&LIVEZ[..20]).await.unwrap();
     let _accepted_after_it = server.connect().await;
@@ -104,7 +107,7 @@ async fn connections_that_do_not_finish_in_time_are_closed() {
 
 #[tokio::test]
 async fn an_unauthenticated_client_does_not_delay_the_stop() {
-    let server = start(Settings { drain: Duration::from_hours(1), ..Settings::default() }).await;
+    let server = start(Settings { drain: Duration::from_hours(1), ..SETTINGS }).await;
     let half_a_head = &LIVEZ[..20];
     let half_a_body = b"POST /v1/pets HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\n{";
     let http2_without_acknowledgements = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";

@@ -5,10 +5,10 @@ use std::net::Ipv4Addr;
 use proptest::prelude::*;
 
 use super::*;
-use crate::http::server::Settings;
+use crate::http::server::tests::SETTINGS;
 
 fn connect() -> Arc<Activity> {
-    let listener = Arc::new(OpenConnections::new("test", &Settings::default()));
+    let listener = Arc::new(OpenConnections::new("test", &SETTINGS));
     Activity::begin(&listener, Ipv4Addr::LOCALHOST.into(), false)
 }
 
@@ -173,7 +173,7 @@ proptest! {
     fn the_memory_of_a_listener_is_that_of_its_connections(
         steps in proptest::collection::vec((0..6_usize, 0..3_usize, 0..50_usize), 0..60),
     ) {
-        let listener = Arc::new(OpenConnections::new("test", &Settings::default()));
+        let listener = Arc::new(OpenConnections::new("test", &SETTINGS));
         let connections: Vec<_> =
             (0..3).map(|_| Activity::begin(&listener, Ipv4Addr::LOCALHOST.into(), false)).collect();
         let held = || {
@@ -199,7 +199,9 @@ proptest! {
             request.body_ended(body);
         }
         drop(chunks);
-        connections.iter().for_each(|connection| connection.end());
+        for connection in &connections {
+            connection.end();
+        }
         prop_assert_eq!(listener.held.load(Relaxed), 0);
         prop_assert_eq!(listener.open(), 0);
     }

@@ -20,7 +20,10 @@ use tokio::{
 use super::*;
 use crate::http::{
     Service, Site, public,
-    server::{OpenConnections, Settings, tests::AnyKey},
+    server::{
+        OpenConnections,
+        tests::{AnyKey, SETTINGS},
+    },
 };
 
 const LIVEZ: &str = "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
@@ -42,10 +45,14 @@ impl Peer {
     fn connect_to(router: Router, service: Arc<Service>) -> Self {
         let (stream, theirs) = tokio::io::duplex(1024);
         let (drain, draining) = watch::channel(false);
-        let shared = Arc::new(Shared::new(router, service));
-        let listener = Arc::new(OpenConnections::new("test", &Settings::default()));
+        let shared = Arc::new(Shared { router, service, tls: None });
+        let listener = Arc::new(OpenConnections::new("test", &SETTINGS));
         let activity = Activity::begin(&listener, Ipv4Addr::LOCALHOST.into(), false);
-        let server = tokio::spawn(Connection { shared, activity }.run(theirs, |_| {}, None, draining));
+        let server = tokio::spawn(serve(
+            Socket { stream: theirs, activity, discard_unread: |_| {} },
+            shared,
+            draining,
+        ));
         Self { stream, drain, listener, server }
     }
 

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use tokio::time::advance;
 
 use super::*;
-use crate::http::server::activity::InFlightRequest;
+use crate::http::server::{activity::InFlightRequest, tests::SETTINGS};
 
 struct TestListener {
     listener: Arc<OpenConnections>,
@@ -24,7 +24,7 @@ struct Connection {
 
 impl TestListener {
     fn new(connections_max: usize, connections_per_address: Option<usize>) -> Self {
-        let settings = Settings { connections_max, connections_per_address, ..Settings::default() };
+        let settings = Settings { connections_max, connections_per_address, ..SETTINGS };
         Self { listener: Arc::new(OpenConnections::new("test", &settings)), open: vec![] }
     }
 

@@ -1,8 +1,7 @@
-//! The stream of a connection and the bodies of its requests, which report to its [`Activity`]. The rest of a body that
-//! the service does not read is drained within bounds, so that the client sees its response.
+//! The bodies of requests. The rest of a body that the service does not read is drained within bounds, so that the client
+//! sees its response.
 
 use std::{
-    io::{self, IoSlice},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -15,12 +14,9 @@ use axum::{
 };
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    time,
-};
+use tokio::time;
 
-use super::activity::{Activity, InFlightRequest};
+use super::activity::InFlightRequest;
 
 /// Maximum number of bytes that are drained. A client that is still sending when the connection closes gets a broken
 /// pipe instead of the response.
@@ -28,65 +24,6 @@ pub(in crate::http) const DRAIN_MAX: u64 = 4 * 1024 * 1024;
 
 /// Timeout for draining. A slower client may not see the response.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A stream that reports received bytes.
-pub(super) struct InstrumentedStream<S> {
-    pub(super) stream: S,
-    pub(super) activity: Arc<Activity>,
-    /// Makes the end of the stream discard everything that the client has not read.
-    pub(super) discard_unread: fn(&S),
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for InstrumentedStream<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let outcome = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.activity.received(buffer.filled().len() - before);
-        outcome
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for InstrumentedStream<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
-
-impl<S> Drop for InstrumentedStream<S> {
-    fn drop(&mut self) {
-        if self.activity.is_cut_off() {
-            (self.discard_unread)(&self.stream);
-        }
-    }
-}
 
 /// A request body that counts what it has received, and drains its rest when it is dropped before its end.
 struct RequestBody {
