@@ -29,13 +29,14 @@ use axum::{
     routing::{MethodRouter, any},
 };
 use futures_util::future::BoxFuture;
+use tokio::net::TcpListener;
 
 pub use api::openapi::{API_VERSION, document};
 pub use middleware::{
     client_address::TrustedProxy,
     cors::{Origin, Origins},
 };
-pub use server::{Listener, Settings, Tls, TlsError};
+pub use server::{Settings, Tls, TlsError, listen};
 pub use service::Service;
 pub use site::{ContactUrl, InvalidSetting, ServerUrl, Site};
 
@@ -107,7 +108,7 @@ fn header_value(text: String) -> HeaderValue {
 
 /// Serves the public listener until `shutdown` completes, then finishes requests in flight within [`Settings::drain`].
 pub fn serve(
-    listener: Listener,
+    listener: TcpListener,
     service: Arc<Service>,
     settings: Settings,
     shutdown: BoxFuture<'static, ()>,
@@ -118,12 +119,12 @@ pub fn serve(
 
 /// Serves probes, metrics and the log on the admin listener, like [`serve`].
 pub fn serve_admin(
-    listener: Listener,
+    listener: TcpListener,
     service: Arc<Service>,
     settings: Settings,
     shutdown: BoxFuture<'static, ()>,
 ) -> BoxFuture<'static, ()> {
-    let address = listener.tcp.local_addr().map_or(Ipv4Addr::UNSPECIFIED.into(), |address| address.ip());
+    let address = listener.local_addr().map_or(Ipv4Addr::UNSPECIFIED.into(), |address| address.ip());
     let router = admin(&service, address);
     let ending = service.clone();
     let shutdown = Box::pin(async move {

@@ -193,13 +193,12 @@ pub(crate) struct ServeArguments {
     /// The private key of --tls-cert (PEM). Only the user that runs the service should be able to read it.
     #[arg(long, help_heading = "TLS", value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Maximum number of open connections. At the limit, a new connection replaces the oldest unauthenticated one that is
-    /// idle or has waited for more than a second; if there is none, the new one gets 503. A lower limit on open files
-    /// (ulimit -n) takes precedence.
+    /// Maximum number of open connections. At the limit, a new connection replaces one of the client that has most. A
+    /// lower limit on open files (ulimit -n) takes precedence.
     #[arg(long, help_heading = "Limits", default_value_t = 10_000, value_name = "N", value_parser = positive)]
     pub(crate) max_connections: u32,
-    /// Maximum number of open connections per client address; further ones get 503. An IPv6 client is its /64 network.
-    /// Does not apply to trusted proxies [default: no limit]
+    /// Maximum number of open connections per client address; a further one replaces another. An IPv6 client is its /64
+    /// network. Does not apply to trusted proxies [default: no limit]
     #[arg(long, help_heading = "Limits", value_name = "N", value_parser = positive)]
     pub(crate) connections_per_address: Option<u32>,
     /// Maximum request rate of each API key, for example 100/s, 1000/m or 5000/h; requests over the limit get 429. A
@@ -210,8 +209,8 @@ pub(crate) struct ServeArguments {
     /// 401. Valid keys from the same address are not affected [default: no limit]
     #[arg(long, help_heading = "Limits", value_name = "LIMIT")]
     pub(crate) failed_auth_limit: Option<RateLimit>,
-    /// Address or range of a trusted proxy, for example 10.0.0.0/8. The address of its client is taken from Forwarded
-    /// or X-Forwarded-For. Repeat the flag or separate ranges with commas [default: none]
+    /// Address or range of a trusted proxy, for example 10.0.0.0/8. The address of its client is taken from
+    /// X-Forwarded-For. Repeat the flag or separate ranges with commas [default: none]
     #[arg(long, help_heading = "Limits", value_name = "CIDR", value_delimiter = ',')]
     pub(crate) trusted_proxy: Vec<TrustedProxy>,
     /// How long to report "not ready" before the listener is closed, for example 5s.

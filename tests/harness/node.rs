@@ -9,7 +9,7 @@ use std::{
 
 use adapters::{
     access::{Authenticator, Principal, RejectedKey, Scopes},
-    http::{self, Listener, Service, Settings, Site},
+    http::{self, Service, Settings, Site},
     read_model::MemoryReadModel,
     system::SystemClock,
 };
@@ -44,8 +44,8 @@ impl Authenticator for AnyKey {
 
 /// Serves a node over HTTP to clients with any key, and returns where it listens.
 pub async fn serve_node(store: Arc<PetStore>) -> SocketAddr {
-    let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), None).expect("a free port");
-    let address = listener.tcp.local_addr().expect("an address");
+    let listener = http::listen((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
+    let address = listener.local_addr().expect("an address");
     let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default(), Arc::default()));
     service.open(store);
     let settings = Settings { connections_max: 10_000, connections_per_address: None, drain: Duration::ZERO };

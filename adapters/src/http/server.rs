@@ -11,10 +11,7 @@ mod tls;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::{
-    Router,
-    serve::{Listener as _, ListenerExt as _},
-};
+use axum::{Router, serve::Listener};
 use futures_util::future::BoxFuture;
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
@@ -23,10 +20,7 @@ use tokio::{
     time,
 };
 
-use self::{
-    activity::Activity,
-    connection::{Shared, Socket},
-};
+use self::{activity::Activity, connection::Socket};
 use super::{middleware::client_address::is_trusted, service::Service};
 
 pub use tls::{Tls, TlsError};
@@ -35,30 +29,21 @@ pub(super) use activity::InFlightRequest;
 pub(super) use eviction::{MEMORY_MAX, OpenConnections};
 pub(super) use request_body::DRAIN_MAX;
 
-/// A socket that accepts connections.
-pub struct Listener {
-    /// The listening socket.
-    pub tcp: TcpListener,
-    /// Serves HTTPS with this certificate; without it, plain HTTP.
-    pub tls: Option<Arc<Tls>>,
-}
-
 /// The kernel's buffer for what a client has not read yet, in bytes. It is memory, too.
 const SEND_BUFFER: u32 = 128 * 1024;
 
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 4 * 1024;
 
-impl Listener {
-    /// Binds a socket to an address.
-    pub fn bind(address: SocketAddr, tls: Option<Arc<Tls>>) -> io::Result<Self> {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        socket.set_reuseaddr(true)?;
-        // Accepted sockets inherit it.
-        socket.set_send_buffer_size(SEND_BUFFER)?;
-        socket.bind(address)?;
-        Ok(Self { tcp: socket.listen(BACKLOG)?, tls })
-    }
+/// Listens on an address, for [`serve`](super::serve).
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    // Accepted sockets inherit both. Responses are written whole, so delaying a segment gains nothing.
+    socket.set_send_buffer_size(SEND_BUFFER)?;
+    socket.set_nodelay(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// Limits on connections.
@@ -76,7 +61,7 @@ pub struct Settings {
 /// listener in the metrics.
 pub(super) async fn run(
     name: &'static str,
-    Listener { tcp, tls }: Listener,
+    mut listener: TcpListener,
     router: Router,
     service: Arc<Service>,
     settings: Settings,
@@ -84,13 +69,8 @@ pub(super) async fn run(
 ) {
     let open = Arc::new(OpenConnections::new(name, &settings));
     service.listeners.lock().push(open.clone());
-    let shared = Arc::new(Shared { router, service: service.clone(), tls });
     let (drain, draining) = watch::channel(false);
     let mut connections = JoinSet::new();
-    // Responses are written whole, so delaying a segment gains nothing. A failure does no harm.
-    let mut tcp = tcp.tap_io(|stream| {
-        let _ = stream.set_nodelay(true);
-    });
     loop {
         let (stream, peer) = tokio::select! {
             biased;
@@ -98,16 +78,16 @@ pub(super) async fn run(
             Some(_) = connections.join_next() => continue,
             // axum skips errors of a single connection. It logs any other error and retries after a second, or as soon as
             // a connection ends. Evicted connections have to close their sockets first.
-            accepted = tcp.accept(), if connections.len() <= settings.connections_max => accepted,
+            accepted = Listener::accept(&mut listener), if connections.len() <= settings.connections_max => accepted,
         };
         let peer = peer.ip().to_canonical();
         let activity = Activity::begin(&open, peer, is_trusted(&service.site.trusted_proxies, peer));
         // The kernel would keep what the client has not read for minutes. A failure means that the connection has ended.
         let discard_unread = |stream: &TcpStream| drop(stream.set_zero_linger());
         let socket = Socket { stream, activity, discard_unread };
-        connections.spawn(connection::serve(socket, shared.clone(), draining.clone()));
+        connections.spawn(connection::serve(socket, router.clone(), service.clone(), draining.clone()));
     }
-    drop(tcp);
+    drop(listener);
     service.drain();
     drain.send_replace(true);
     open.drain();

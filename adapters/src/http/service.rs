@@ -28,7 +28,7 @@ pub struct Service {
     pub(super) metrics: Metrics,
     pub(super) site: Site,
     pub(super) dropped_log_lines: Arc<AtomicU64>,
-    /// The certificate whose expiry the metrics show.
+    /// Serves HTTPS with this certificate; without it, plain HTTP.
     pub tls: Option<Arc<Tls>>,
     pub(super) listeners: Mutex<Vec<Arc<OpenConnections>>>,
     /// A permit for each response of `/log`.

@@ -13,12 +13,13 @@ use std::{
 
 use adapters::{
     access::api_keys::ApiKeys,
-    http::{self, Listener, Service, Settings, Tls},
+    http::{self, Service, Settings, Tls},
 };
 use anyhow::{Context as _, anyhow};
 use application::PetStore;
 use sd_notify::NotifyState;
 use tokio::{
+    net::TcpListener,
     runtime::Handle,
     signal::unix::{Signal, SignalKind, signal},
     sync::oneshot,
@@ -128,7 +129,7 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
         drain: arguments.drain,
     };
     let listen_to_clients = async |doing: &str| -> anyhow::Result<(RunningServer, SocketAddr)> {
-        let (listener, address) = listen(arguments.listen, tls.clone(), "--listen")?;
+        let (listener, address) = listen(arguments.listen, "--listen")?;
         output.stdout.print_line(format_args!("petstore {VERSION} {doing} {scheme}://{address}"));
         let serve = |stopped| http::serve(listener, service.clone(), settings, stopped);
         Ok((RunningServer::start(serve), address))
@@ -137,7 +138,7 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
         if arguments.listen_when_ready { None } else { Some(listen_to_clients("is starting on").await?) };
     let mut admin = None;
     if let Some(address) = arguments.ops_listen {
-        let (listener, address) = listen(address, tls.clone(), "--ops-listen")?;
+        let (listener, address) = listen(address, "--ops-listen")?;
         output.stdout.print_line(format_args!("probes, metrics and the log on {scheme}://{address}"));
         let settings = Settings { connections_max: shares.admin, connections_per_address: None, ..settings };
         let serve = |stopped| http::serve_admin(listener, service.clone(), settings, stopped);
@@ -256,8 +257,8 @@ fn reload_on_hangup(keys: Arc<ApiKeys>, tls: Option<Arc<Tls>>) -> io::Result<()>
     Ok(())
 }
 
-fn listen(address: SocketAddr, tls: Option<Arc<Tls>>, flag: &str) -> anyhow::Result<(Listener, SocketAddr)> {
-    let listener = Listener::bind(address, tls).map_err(|error| match error.kind() {
+fn listen(address: SocketAddr, flag: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
+    let listener = http::listen(address).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => {
             anyhow!("another process listens on {address}: stop it, or choose another address with {flag}")
         }
@@ -270,7 +271,7 @@ fn listen(address: SocketAddr, tls: Option<Arc<Tls>>, flag: &str) -> anyhow::Res
         ),
         _ => anyhow!("cannot listen on {address}: {error}; choose another address with {flag}"),
     })?;
-    let address = listener.tcp.local_addr()?;
+    let address = listener.local_addr()?;
     Ok((listener, address))
 }
 

@@ -26,7 +26,7 @@ use ipnet::IpNet;
 use parking_lot::Mutex;
 use tokio::time::{self, Instant};
 
-use super::eviction::{EVICTED_MAX, Group, MEMORY_MAX, OpenConnections};
+use super::eviction::{Group, MEMORY_FREED, MEMORY_MAX, OpenConnections};
 use crate::http::middleware::client_address::network;
 
 /// Timeout for the head of a request, and the TLS handshake: from the accept, its first byte, or the end of the previous
@@ -36,23 +36,19 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection may be idle. Proxies close their idle connections after a minute, and should be first.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// Timeout for reading a response, in addition to the time that its size takes at [`READ_RATE_MIN`].
+/// Timeout for reading a response, in addition to the time that its size takes at this rate, in bytes per second.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The rate at which a client has to read its responses, in bytes per second.
 const READ_RATE_MIN: u64 = 16 * 1024;
 
-/// The memory of a request itself: its future, its context and its HTTP/2 stream.
-const REQUEST_COST: usize = 4 * 1024;
+/// How long an unproven connection may last when the service stops.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The memory of a header field, in addition to its name and its value.
+/// The memory of a request, and of each header field in addition to its name and value.
+const REQUEST_COST: usize = 4 * 1024;
 const FIELD_COST: usize = 128;
 
 /// Maximum number of bytes that hyper holds before it has parsed them: half a head and a frame.
 const UNPARSED_MAX: usize = 32 * 1024;
-
-/// How long an unproven connection may last when the service stops.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The activity of one connection, shared by its stream, its requests and its watchdog.
 pub(super) struct Activity {
@@ -89,7 +85,7 @@ pub(super) struct State {
     read: u64,
     unread: Vec<UnreadChunk>,
     draining: Option<Instant>,
-    is_evicted: bool,
+    pub(super) is_evicted: bool,
 }
 
 /// A chunk of a response that the client has not read.
@@ -152,7 +148,7 @@ impl Activity {
     /// Begins a connection. Evicts others if all slots of the listener are taken.
     pub(super) fn begin(listener: &Arc<OpenConnections>, peer: IpAddr, is_trusted: bool) -> Arc<Self> {
         let connection = Arc::new(Self {
-            key: (network(peer), listener.next_id()),
+            key: (network(peer), listener.accepted.fetch_add(1, Relaxed)),
             peer,
             accepted: Instant::now(),
             state: Mutex::default(),
@@ -163,10 +159,14 @@ impl Activity {
         connection
     }
 
-    /// Frees the slot of the connection. Requests in flight keep their memory until they end.
-    pub(super) fn end(&self) {
-        self.update(|state| state.set_unparsed(0));
+    /// Frees the slot of the connection. Requests in flight keep their memory until they end. Returns whether something
+    /// is cut off that the client has not read.
+    pub(super) fn end(&self) -> bool {
         self.listener.remove(self);
+        self.update(|state| {
+            state.set_unparsed(0);
+            state.is_evicted || !state.unread.is_empty()
+        })
     }
 
     /// Closes the connection. The listener does not count its memory any more.
@@ -176,12 +176,6 @@ impl Activity {
         self.listener.held.fetch_sub(state.held, Relaxed);
         self.listener.evicted_held.fetch_add(state.held, Relaxed);
         self.watchdog.wake();
-    }
-
-    /// Whether a close cuts off something that the client has not read.
-    pub(super) fn is_cut_off(&self) -> bool {
-        let state = self.state.lock();
-        state.is_evicted || !state.unread.is_empty()
     }
 
     /// The service stops.
@@ -211,7 +205,7 @@ impl Activity {
     pub(super) async fn after_evicted<T>(&self, connection: impl Future<Output = T>) -> T {
         let mut connection = pin!(connection);
         poll_fn(|context| {
-            if self.listener.evicted_held.load(Relaxed) > EVICTED_MAX {
+            if self.listener.evicted_held.load(Relaxed) > MEMORY_FREED {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }

@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    future,
     ops::{Deref, DerefMut},
     pin::{Pin, pin},
     sync::Arc,
@@ -13,11 +14,7 @@ use axum::{
     http::{Request, StatusCode, header::CONTENT_LENGTH},
     response::Response,
 };
-use futures_util::{
-    FutureExt as _, StreamExt as _,
-    future::{self, BoxFuture},
-    stream::FuturesUnordered,
-};
+use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use http_body_util::BodyExt as _;
 use hyper::{
     body::{Body as _, Frame, Incoming},
@@ -27,16 +24,12 @@ use hyper::{
 use hyper_util::{rt::TokioIo, server::conn::auto};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::{
-        mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-        watch,
-    },
+    sync::{mpsc, watch},
 };
 use tokio_util::{either::Either, io::InspectReader};
 use tower::Service as _;
 
 use super::{
-    Tls,
     activity::{Activity, count_chunk},
     request_body::wrap_body,
 };
@@ -54,16 +47,9 @@ const STREAM_WINDOW: u32 = 64 * 1024;
 /// Bytes that an HTTP/2 client may send on all streams of a connection before the service reads them.
 const CONNECTION_WINDOW: u32 = 128 * 1024;
 
-/// What all connections of a listener share.
-pub(super) struct Shared {
-    pub(super) router: Router,
-    pub(super) service: Arc<Service>,
-    pub(super) tls: Option<Arc<Tls>>,
-}
-
 /// Hands the HTTP/2 streams of a connection to its task: when it is evicted, everything that they hold is free.
 #[derive(Clone)]
-struct Streams(UnboundedSender<BoxFuture<'static, ()>>);
+struct Streams(mpsc::UnboundedSender<BoxFuture<'static, ()>>);
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     fn execute(&self, stream: F) {
@@ -73,12 +59,13 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
 }
 
 /// Runs streams, and never ends.
-async fn run<T>(mut opened: UnboundedReceiver<BoxFuture<'static, ()>>) -> T {
+async fn run<T>(mut opened: mpsc::UnboundedReceiver<BoxFuture<'static, ()>>) -> T {
     let mut streams = FuturesUnordered::new();
     loop {
         tokio::select! {
+            biased;
             Some(stream) = opened.recv() => streams.push(stream),
-            Some(()) = streams.next() => {}
+            Some(()) = streams.next(), if !streams.is_empty() => {}
             else => future::pending().await,
         }
     }
@@ -121,10 +108,9 @@ impl<S> DerefMut for Socket<S> {
 
 impl<S> Drop for Socket<S> {
     fn drop(&mut self) {
-        if self.activity.is_cut_off() {
+        if self.activity.end() {
             (self.discard_unread)(&self.stream);
         }
-        self.activity.end();
     }
 }
 
@@ -132,20 +118,21 @@ impl<S> Drop for Socket<S> {
 /// in flight are finished.
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     socket: Socket<S>,
-    shared: Arc<Shared>,
+    router: Router,
+    service: Arc<Service>,
     mut draining: watch::Receiver<bool>,
 ) {
-    let (opening, opened) = unbounded_channel();
+    let (opening, opened) = mpsc::unbounded_channel();
     let builder = builder(Streams(opening));
     let (activity, received) = (socket.activity.clone(), socket.activity.clone());
     let stream = InspectReader::new(Pin::new(socket), move |bytes| received.received(bytes.len()));
     let serving = async {
-        let stream = match &shared.tls {
+        let stream = match &service.tls {
             None => Either::Left(stream),
-            Some(tls) => Either::Right(Box::new(tls.accept(stream).await?)),
+            Some(tls) => Either::Right(Box::new(tls.acceptor().accept(stream).await?)),
         };
-        let service = service_fn(|request| respond(shared.router.clone(), request, &activity));
-        let mut http = pin!(builder.serve_connection(TokioIo::new(stream), service));
+        let responding = service_fn(|request| respond(router.clone(), request, &activity));
+        let mut http = pin!(builder.serve_connection(TokioIo::new(stream), responding));
         tokio::select! {
             // A request that waits in the socket when the shutdown begins gets its response. hyper-util's
             // `GracefulShutdown` checks for the shutdown first, and would close its connection.
@@ -172,7 +159,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     let Err(reason) = ended else { return };
     // The HTTP parser sends its own response, so such a request is logged here.
     if reason.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse) {
-        shared.service.request_log.record_unparsed(activity.peer, &reason.to_string());
+        service.request_log.record_unparsed(activity.peer, &reason.to_string());
     }
     tracing::debug!(target: "petstore::http", client = %activity.peer, %reason, "connection closed");
 }

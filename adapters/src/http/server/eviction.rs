@@ -22,13 +22,10 @@ use super::{
 /// Maximum memory of the requests on all connections of a listener, in bytes.
 pub(in crate::http) const MEMORY_MAX: usize = 64 * 1024 * 1024;
 
-/// The memory that is in use after an eviction, which compares all connections and so must be rare.
-const MEMORY_KEPT: usize = MEMORY_MAX / 8 * 7;
+/// The memory that an eviction frees, which compares all connections and so must be rare.
+pub(super) const MEMORY_FREED: usize = MEMORY_MAX / 8;
 
-/// Memory of evicted connections above which no other connection runs, until their tasks have ended.
-pub(super) const EVICTED_MAX: usize = MEMORY_MAX / 8;
-
-/// The part of the slots that is free after an eviction, for the same reason.
+/// The part of the slots that an eviction frees, for the same reason.
 const SLOTS_FREED: usize = 64;
 
 /// The part of the slots and of the memory that unproven connections may hold before they are evicted first.
@@ -44,6 +41,7 @@ pub(super) enum Group {
 }
 
 /// The open connections of a listener.
+#[derive(Default)]
 pub(in crate::http) struct OpenConnections {
     /// The name of the listener in the metrics.
     pub(in crate::http) name: &'static str,
@@ -57,32 +55,20 @@ pub(in crate::http) struct OpenConnections {
     pub(super) evicted_held: AtomicUsize,
     /// The number of evicted connections.
     pub(in crate::http) evicted: AtomicU64,
-    accepted: AtomicU64,
+    /// The number of accepted connections.
+    pub(super) accepted: AtomicU64,
     /// By address and id.
     connections: Mutex<BTreeMap<(IpNet, u64), Arc<Activity>>>,
 }
 
 impl OpenConnections {
     pub(super) fn new(name: &'static str, settings: &Settings) -> Self {
-        Self {
-            name,
-            limit: settings.connections_max,
-            address_limit: settings.connections_per_address,
-            held: AtomicUsize::new(0),
-            evicted_held: AtomicUsize::new(0),
-            evicted: AtomicU64::new(0),
-            accepted: AtomicU64::new(0),
-            connections: Mutex::default(),
-        }
+        let (limit, address_limit) = (settings.connections_max, settings.connections_per_address);
+        Self { name, limit, address_limit, ..Self::default() }
     }
 
     pub(in crate::http) fn open(&self) -> usize {
         self.connections.lock().len()
-    }
-
-    /// The id of a new connection: ids are in the order of the accepts.
-    pub(super) fn next_id(&self) -> u64 {
-        self.accepted.fetch_add(1, Relaxed)
     }
 
     /// Adds a connection. Evicts others if all slots, or all slots of its address, are taken.
@@ -117,7 +103,7 @@ impl OpenConnections {
         // Another thread may have done it.
         if self.held.load(Relaxed) > MEMORY_MAX {
             let all: Vec<_> = open.values().cloned().collect();
-            self.evict(&mut open, &all, |state| state.held, MEMORY_MAX, MEMORY_KEPT);
+            self.evict(&mut open, &all, |state| state.held, MEMORY_MAX, MEMORY_MAX - MEMORY_FREED);
         }
     }
 

@@ -56,8 +56,8 @@ struct Server {
 }
 
 async fn start(settings: Settings) -> Server {
-    let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), None).unwrap();
-    let address = listener.tcp.local_addr().unwrap();
+    let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
     let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default(), Arc::default()));
     let (log, pets) = (Arc::<MemoryLog>::default(), Arc::<MemoryReadModel>::default());
     let store = PetStore::open(log, pets, Arc::new(SystemClock), Options::new(LogAccess::Exclusive)).await;

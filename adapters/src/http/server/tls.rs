@@ -2,7 +2,6 @@
 
 use std::{
     fmt::Display,
-    io,
     ops::RangeInclusive,
     path::{Path, PathBuf},
     sync::Arc,
@@ -20,11 +19,8 @@ use rustls::{
     },
 };
 use thiserror::Error;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    task, time,
-};
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio::{task, time};
+use tokio_rustls::TlsAcceptor;
 use x509_cert::{Certificate, der::Decode as _, time::Time};
 
 use crate::{
@@ -126,12 +122,8 @@ impl Tls {
         }
     }
 
-    pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
-        &self,
-        stream: S,
-    ) -> io::Result<TlsStream<S>> {
-        let config = self.state.lock().active.config.clone();
-        TlsAcceptor::from(config).accept(stream).await
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(self.state.lock().active.config.clone())
     }
 }
 

@@ -45,12 +45,12 @@ impl Peer {
     fn connect_to(router: Router, service: Arc<Service>) -> Self {
         let (stream, theirs) = tokio::io::duplex(1024);
         let (drain, draining) = watch::channel(false);
-        let shared = Arc::new(Shared { router, service, tls: None });
         let listener = Arc::new(OpenConnections::new("test", &SETTINGS));
         let activity = Activity::begin(&listener, Ipv4Addr::LOCALHOST.into(), false);
         let server = tokio::spawn(serve(
             Socket { stream: theirs, activity, discard_unread: |_| {} },
-            shared,
+            router,
+            service,
             draining,
         ));
         Self { stream, drain, listener, server }

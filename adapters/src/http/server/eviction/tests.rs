@@ -22,6 +22,12 @@ struct Connection {
     request: Option<Arc<InFlightRequest>>,
 }
 
+impl Activity {
+    fn is_evicted(&self) -> bool {
+        self.state.lock().is_evicted
+    }
+}
+
 impl TestListener {
     fn new(connections_max: usize, connections_per_address: Option<usize>) -> Self {
         let settings = Settings { connections_max, connections_per_address, ..SETTINGS };
@@ -42,7 +48,7 @@ impl TestListener {
 
     /// The indexes of the evicted connections.
     fn evicted(&self) -> Vec<usize> {
-        let is_evicted = |index: &usize| self.open[*index].activity.is_cut_off();
+        let is_evicted = |index: &usize| self.open[*index].activity.is_evicted();
         (0..self.open.len()).filter(is_evicted).collect()
     }
 }
