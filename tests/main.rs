@@ -19,7 +19,6 @@ mod api {
     mod log_position;
     mod openapi;
     mod raw;
-    mod strict;
 }
 
 /// The log: engines, nodes, restarts, and the commands that read and copy it.

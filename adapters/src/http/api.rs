@@ -13,4 +13,3 @@ pub(crate) mod openapi;
 pub(crate) mod orders;
 mod pet_json;
 pub(crate) mod pets;
-pub(crate) mod prefer;

@@ -10,7 +10,6 @@ use axum::{
 use crate::access::Scopes;
 
 use super::{
-    api::prefer::nearest,
     error::ApiError,
     middleware::client::Client,
     operations::{self, OPERATIONS, Operation, scope_of},
@@ -18,9 +17,6 @@ use super::{
 
 /// The longest path that a message repeats.
 const HINT_MAX: usize = 60;
-
-/// How similar a path must be to a known one, from 0 to 1, to be taken for a misspelling of it.
-const MISSPELT: f64 = 0.9;
 
 pub(super) async fn api_not_found(_: Client, uri: Uri) -> ApiError {
     not_found(&uri)
@@ -41,8 +37,7 @@ fn not_found(uri: &Uri) -> ApiError {
     let public = || OPERATIONS.iter().filter(|row| is_public(row.path));
     let exists = |path: &&String| public().any(|row| matches_template(path, row.path));
     let meant = candidates.iter().filter(|path| path.len() <= HINT_MAX).find(exists).map(String::as_str);
-    let api = OPERATIONS.iter().filter(|row| row.is_in_api()).map(|row| row.path);
-    let hint = meant.or_else(|| nearest(path, api, MISSPELT)).map(|meant| format!("did you mean {meant}? "));
+    let hint = meant.map(|meant| format!("did you mean {meant}? "));
     ApiError::NotFound(format!("no such endpoint; {}see /docs", hint.unwrap_or_default()).into())
 }
 

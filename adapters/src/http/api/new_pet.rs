@@ -8,14 +8,13 @@ use domain::{CategoryId, NewPet, PetName, PetStatus, UnknownPetStatus};
 use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{field::Field, idempotency, json_body::JsonBody, number, prefer::Handling};
-use crate::http::{error::ApiError, middleware::observe::RequestContext};
+use super::{field::Field, idempotency, json_body::JsonBody, number};
+use crate::http::error::ApiError;
 
 /// The deepest nesting of values, in ignored fields too.
 const NESTING_MAX: usize = 64;
 
-/// A pet to add. Media type and size are checked first; then one rejection names every fault of the query string, the
-/// headers and the body.
+/// A pet to add. Media type and size are checked first; then one rejection names every fault of the headers and the body.
 pub(crate) struct CreateRequest {
     pub(crate) pet: NewPet,
     pub(crate) request_key: Option<RequestKey>,
@@ -25,12 +24,10 @@ impl<S: Send + Sync> FromRequest<S> for CreateRequest {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        let handling = RequestContext::of(request.extensions()).handling;
-        let query = handling.check_query(request.uri().query().unwrap_or_default(), &[]);
-        let mut faults = Vec::from_iter(query.err());
+        let mut faults = Vec::new();
         let request_key = idempotency::request_key(request.headers(), &mut faults);
         let JsonBody(body) = JsonBody::from_request(request, state).await?;
-        let pet = parse(&body, handling).map_err(|fault| faults.push(fault));
+        let pet = parse(&body).map_err(|fault| faults.push(fault));
         match pet {
             Ok(pet) if faults.is_empty() => Ok(Self { pet, request_key }),
             Ok(_) | Err(()) => Err(ApiError::invalid(faults.join("; "))),
@@ -38,12 +35,11 @@ impl<S: Send + Sync> FromRequest<S> for CreateRequest {
     }
 }
 
-pub(super) fn parse(body: &[u8], handling: Handling) -> Result<NewPet, String> {
+pub(super) fn parse(body: &[u8]) -> Result<NewPet, String> {
     let (fields, mut faults) = (fields(body)?, Vec::new());
     let name = fields.name.require("name", &mut faults, |json| name(json.get()));
     let category_id = fields.category_id.require("categoryId", &mut faults, |json| category_id(json.get()));
     let status = fields.status.read("status", &mut faults, |json| status(json.get()));
-    faults.extend(handling.check("field", &fields.unknown, &["name", "categoryId", "status"]).err());
     match (name, category_id) {
         (Some(name), Some(category_id)) if faults.is_empty() => Ok(NewPet { name, category_id, status }),
         (Some(_) | None, _) => Err(faults.join("; ")),
@@ -69,7 +65,6 @@ struct Fields<'a> {
     name: Field<&'a RawValue>,
     category_id: Field<&'a RawValue>,
     status: Field<&'a RawValue>,
-    unknown: Vec<String>,
 }
 
 /// Accepts an object and nothing else: a derived `Deserialize` would accept an array too, and stop at the first fault.
@@ -90,7 +85,7 @@ impl<'de> Visitor<'de> for FieldsVisitor {
                 "name" => fields.name.give(value),
                 "categoryId" => fields.category_id.give(value),
                 "status" => fields.status.give(value),
-                _ => fields.unknown.push(key),
+                _ => {}
             }
         }
         Ok(fields)

@@ -44,7 +44,6 @@ mod tests {
         deprecation, list_query,
         log_position::{LOG_POSITION, requested},
         new_pet, orders,
-        prefer::Handling,
     };
     use super::*;
     use crate::http::error::ApiError;
@@ -57,9 +56,9 @@ mod tests {
     fn errors() -> [ApiError; 20] {
         let position = HeaderMap::from_iter([(LOG_POSITION, "x".parse().unwrap())]);
         [
-            ApiError::invalid(list_query::parse("limit=0", Handling::Lenient).unwrap_err()),
+            ApiError::invalid(list_query::parse("limit=0").unwrap_err()),
             requested(&position).unwrap_err(),
-            ApiError::invalid(new_pet::parse(b"{}", Handling::Lenient).unwrap_err()),
+            ApiError::invalid(new_pet::parse(b"{}").unwrap_err()),
             ApiError::MissingKey,
             ApiError::MalformedKey,
             ApiError::Forbidden(Scope::Read),

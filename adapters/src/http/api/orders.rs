@@ -1,11 +1,10 @@
 //! `GET /v1/store/orders`: reserved. Its payload is not specified.
 
-use super::prefer::NoQuery;
 use crate::http::{error::ApiError, middleware::client::Client};
 
 pub(crate) const RESERVED: ApiError =
     ApiError::NotImplemented("store orders are reserved and not implemented yet");
 
-pub(crate) async fn list(_: Client, _: NoQuery) -> ApiError {
+pub(crate) async fn list(_: Client) -> ApiError {
     RESERVED
 }

@@ -66,9 +66,7 @@ fn write_number(out: &mut Vec<u8>, number: i64) {
 
 /// A text without its quotes. Most names need no escaping and are copied.
 fn write_escaped(out: &mut Vec<u8>, text: &str) {
-    // Without an early exit, the compiler vectorises the scan.
-    let escaped = |byte: u8| byte < b' ' || byte == b'"' || byte == b'\\';
-    if text.bytes().fold(false, |found, byte| found | escaped(byte)) {
+    if text.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
         let quoted = serde_json::to_vec(text).expect("every text has a JSON form");
         out.extend_from_slice(&quoted[1..quoted.len() - 1]);
     } else {

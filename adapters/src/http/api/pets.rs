@@ -2,13 +2,12 @@
 
 use application::CreatePet;
 use axum::{
-    body::Body,
     extract::{Path, rejection::PathRejection},
     http::{
         HeaderName, HeaderValue, StatusCode,
         header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, LINK, LOCATION},
     },
-    response::{IntoResponse as _, Response},
+    response::{IntoResponse, Response},
 };
 use domain::PetId;
 
@@ -19,7 +18,6 @@ use super::{
     log_position::{LOG_POSITION, log_position},
     new_pet::CreateRequest,
     number, pet_json,
-    prefer::NoQuery,
 };
 use crate::http::{
     error::{ApiError, JSON},
@@ -29,9 +27,6 @@ use crate::http::{
 
 /// Clients may store a response, but must revalidate it each time; the entity tag makes that cheap.
 const REVALIDATE: HeaderValue = HeaderValue::from_static("private, no-cache");
-
-/// The number of headers of a response to `getPet`, which has the most.
-const HEADERS_MAX: usize = 12;
 
 /// `GET /v1/pets`. A 304 is decided before the page is rendered.
 pub(crate) async fn list(
@@ -77,7 +72,6 @@ pub(crate) async fn create(
 /// `GET /v1/pets/{petId}`, deprecated. Text that is not an id gets 404.
 pub(crate) async fn get(
     client: Client,
-    _: NoQuery,
     path: Result<Path<String>, PathRejection>,
     preconditions: Preconditions,
 ) -> Result<Response, ApiError> {
@@ -97,12 +91,8 @@ pub(crate) async fn get(
     Ok((validators(tag, shown), json(pet)).into_response())
 }
 
-fn json(body: Vec<u8>) -> Response {
-    let mut response = Response::new(Body::from(body));
-    // Without this, the map would grow twice.
-    response.headers_mut().reserve(HEADERS_MAX);
-    response.headers_mut().insert(CONTENT_TYPE, JSON);
-    response
+fn json(body: Vec<u8>) -> impl IntoResponse {
+    ([(CONTENT_TYPE, JSON)], body)
 }
 
 /// The headers of a response that clients may store, and the commit that it shows.

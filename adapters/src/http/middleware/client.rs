@@ -146,9 +146,7 @@ fn bearer_token(headers: &HeaderMap) -> Result<&str, ApiError> {
     if !scheme.eq_ignore_ascii_case(SCHEME) || token.is_empty() {
         return Err(ApiError::MissingKey);
     }
-    // Without an early exit, the compiler vectorises the scan.
-    let is_valid = |byte: &u8| byte.is_ascii_graphic() && *byte != b',';
-    let is_valid = token.iter().fold(true, |valid, byte| valid & is_valid(byte));
+    let is_valid = token.iter().all(|byte| byte.is_ascii_graphic() && *byte != b',');
     str::from_utf8(token).ok().filter(|_| is_valid).ok_or(ApiError::MalformedKey)
 }
 

@@ -30,13 +30,12 @@ static METHODS: LazyLock<HeaderValue> = LazyLock::new(|| {
 
 /// The request headers that a page may set.
 const REQUEST_HEADERS: HeaderValue = HeaderValue::from_static(
-    "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Log-Position, Prefer, X-Request-Id, \
-     traceparent",
+    "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Log-Position, X-Request-Id, traceparent",
 );
 
 /// The response headers that a page may read in addition to the CORS-safelisted ones.
 const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static(
-    "Link, ETag, Location, Log-Position, Preference-Applied, Retry-After, RateLimit, RateLimit-Policy, \
+    "Link, ETag, Location, Log-Position, Retry-After, RateLimit, RateLimit-Policy, \
      Idempotency-Replayed, Deprecation, Sunset, X-Request-Id, WWW-Authenticate",
 );
 

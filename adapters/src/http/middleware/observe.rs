@@ -38,7 +38,6 @@ use crate::http::{
     api::{
         deprecation,
         log_position::{LOG_POSITION, log_position},
-        prefer::{Handling, STRICT_APPLIED},
     },
     error::ApiError,
     operations::{self, Operation},
@@ -58,7 +57,6 @@ pub(crate) struct RequestContext {
     pub(crate) uri: Uri,
     pub(crate) user_agent: Option<HeaderValue>,
     pub(crate) traceparent: Option<HeaderValue>,
-    pub(crate) handling: Handling,
     /// The origin of the web page behind the request, if it is an allowed one.
     origin: Option<HeaderValue>,
     body_may_remain: bool,
@@ -117,7 +115,6 @@ impl RequestContext {
             uri: request.uri().clone(),
             user_agent: headers.get(USER_AGENT).cloned(),
             traceparent: headers.get(TRACEPARENT).cloned(),
-            handling: Handling::of(headers),
             origin: cors::allowed_origin(origins, headers),
             body_may_remain: framing::body_may_remain(request),
         }
@@ -158,9 +155,6 @@ impl RequestContext {
             }
             if let Some(store) = service.opened() {
                 headers.entry(LOG_POSITION).or_insert_with(|| log_position(store.log_position()));
-                if self.operation.is_in_api() && self.handling == Handling::Strict {
-                    headers.extend([STRICT_APPLIED]);
-                }
             }
         }
         if self.body_may_remain && rejected {
