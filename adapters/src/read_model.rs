@@ -1,11 +1,10 @@
 //! The read model: all pets in memory, in chunks, in ascending id order, with an index for each status. Every page
-//! costs the same, and no pet is copied to serve it.
+//! costs the same.
 
 use std::{iter, mem};
 
-use application::{ListPets, PetView, commit::Commit, ports::ReadModel};
-use domain::{PetEvent, PetId, PetStatus};
-use parking_lot::RwLock;
+use application::{ListPets, commit::Commit, ports::ReadModel};
+use domain::{Pet, PetEvent, PetId, PetStatus};
 
 use by_status::ByStatus;
 use chunk::PetChunk;
@@ -15,10 +14,7 @@ mod chunk;
 
 /// The read model of one node.
 #[derive(Debug, Default)]
-pub struct MemoryReadModel(RwLock<Pets>);
-
-#[derive(Debug, Default)]
-struct Pets {
+pub struct MemoryReadModel {
     full: Vec<PetChunk>,
     /// The chunk that grows.
     last: PetChunk,
@@ -30,40 +26,33 @@ struct Pets {
 }
 
 impl ReadModel for MemoryReadModel {
-    fn apply(&self, commit: &Commit) {
-        let mut pets = self.0.write();
+    fn apply(&mut self, commit: &Commit) {
         for entry in &commit.entries {
             let PetEvent::Added(pet) = &entry.event;
-            pets.add(&pet.into());
+            self.add(pet);
         }
     }
 
-    fn get(&self, id: PetId, sink: &mut dyn FnMut(PetView<'_>)) {
-        let pets = self.0.read();
-        let chunk = pets.chunk(pets.chunk_of(id.get()));
-        if let Some(slot) = chunk.slot_of(id) {
-            sink(chunk.pet(slot));
-        }
+    fn get(&self, id: PetId) -> Option<Pet> {
+        let chunk = self.chunk(self.chunk_of(id.get()));
+        chunk.slot_of(id).map(|slot| chunk.pet(slot))
     }
 
-    fn list(&self, query: &ListPets, sink: &mut dyn FnMut(PetView<'_>)) -> Option<PetId> {
-        let pets = self.0.read();
-        let mut rest = pets.after(query.after, query.status);
-        let mut last = None;
-        rest.by_ref().take(query.limit.get()).for_each(|pet| {
-            last = Some(pet.id);
-            sink(pet);
-        });
-        rest.next().and(last)
+    fn list(&self, query: &ListPets) -> (Vec<Pet>, Option<PetId>) {
+        let mut rest = self.after(query.after, query.status);
+        let mut pets = Vec::with_capacity(query.limit.get());
+        pets.extend(rest.by_ref().take(query.limit.get()));
+        let next = rest.next().and(pets.last()).map(|pet| pet.id);
+        (pets, next)
     }
 
     fn count(&self) -> usize {
-        self.0.read().count
+        self.count
     }
 }
 
-impl Pets {
-    fn add(&mut self, pet: &PetView<'_>) {
+impl MemoryReadModel {
+    fn add(&mut self, pet: &Pet) {
         if !self.last.has_room_for(pet) {
             let mut chunk = mem::take(&mut self.last);
             chunk.shrink();
@@ -73,7 +62,7 @@ impl Pets {
             self.first_ids.push(pet.id.get());
         }
         self.last.push(pet);
-        if let Some(status) = pet.status {
+        if let Some(status) = pet.details.status {
             self.by_status.insert(self.full.len(), status);
         }
         self.count += 1;
@@ -85,7 +74,7 @@ impl Pets {
 
     /// The pets with ids greater than `id`, or all pets, in ascending order. With a status, only the pets that have it.
     /// `id` need not exist.
-    fn after(&self, id: Option<PetId>, status: Option<PetStatus>) -> impl Iterator<Item = PetView<'_>> {
+    fn after(&self, id: Option<PetId>, status: Option<PetStatus>) -> impl Iterator<Item = Pet> {
         // Ids start at 1, so 0 precedes all of them.
         let id = id.map_or(0, PetId::get);
         let first = self.chunk_of(id);

@@ -35,7 +35,7 @@ pub use digest::Digest;
 pub use health::Health;
 pub use idempotency::{InvalidRequestKey, RequestKey};
 pub use log_position::{HASH_PREFIX, LogPosition};
-pub use page::{Limit, LimitOutOfRange, ListPets, PetView};
+pub use page::{Limit, LimitOutOfRange, ListPets, Page};
 pub use pet_store::{LogAccess, NotCaughtUp, Options, PetStore};
 pub use ports::Version;
 pub use replay::ReplayProgress;

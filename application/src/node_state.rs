@@ -1,6 +1,6 @@
 //! The state of a node. Writer and follower change it only through [`NodeState::apply`].
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
@@ -16,12 +16,16 @@ use crate::{
 
 pub(crate) struct NodeState {
     state: Mutex<DecisionState>,
-    read_model: Arc<dyn ReadModel>,
-    /// Locked while the read model is read or changed, so that pets and position match.
-    recent: RwLock<Recent>,
+    visible: RwLock<Visible>,
     applied: watch::Sender<Position>,
     /// The first commit, which identifies the log.
     first: OnceLock<CommitId>,
+}
+
+/// The pets that reads show, and the commits that they come from.
+struct Visible {
+    read_model: Box<dyn ReadModel>,
+    recent: Recent,
 }
 
 /// The state that decisions need.
@@ -46,20 +50,21 @@ impl DecisionState {
 }
 
 impl NodeState {
-    pub(crate) fn new(read_model: Arc<dyn ReadModel>) -> Self {
-        let (state, recent, applied, first) = Default::default();
-        Self { state, read_model, recent, applied, first }
+    pub(crate) fn new(read_model: Box<dyn ReadModel>) -> Self {
+        let visible = RwLock::new(Visible { read_model, recent: Recent::default() });
+        let (state, applied, first) = Default::default();
+        Self { state, visible, applied, first }
     }
 
     /// Calls `query` with the read model, and also returns the position. No commit is applied until `query` returns.
     pub(crate) fn show<T>(&self, query: impl FnOnce(&dyn ReadModel) -> T) -> (T, LogPosition) {
-        let recent = self.recent.read();
-        (query(&*self.read_model), recent.last())
+        let visible = self.visible.read();
+        (query(&*visible.read_model), visible.recent.last())
     }
 
     /// Whether the visible history holds this commit. `None` if the commit is too old to tell.
     pub(crate) fn holds(&self, position: LogPosition) -> Option<bool> {
-        self.recent.read().holds(position)
+        self.visible.read().recent.holds(position)
     }
 
     pub(crate) fn version(&self) -> Version {
@@ -96,9 +101,9 @@ impl NodeState {
         state.apply(commit, record)?;
         self.first.get_or_init(|| commit.id);
         {
-            let mut recent = self.recent.write();
-            self.read_model.apply(commit);
-            recent.add(commit.position, record);
+            let mut visible = self.visible.write();
+            visible.read_model.apply(commit);
+            visible.recent.add(commit.position, record);
         }
         self.applied.send_replace(commit.position);
         Ok(())

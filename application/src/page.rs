@@ -1,7 +1,9 @@
 //! Pages of pets: the request and the result.
 
-use domain::{CategoryId, NewPet, Pet, PetId, PetStatus};
+use domain::{Pet, PetId, PetStatus};
 use thiserror::Error;
+
+use crate::log_position::LogPosition;
 
 /// The maximum number of pets on a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,23 +50,15 @@ pub struct ListPets {
     pub after: Option<PetId>,
 }
 
-/// A pet, borrowed from the read model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PetView<'a> {
-    /// Assigned when the pet was added.
-    pub id: PetId,
-    /// Its name, already validated.
-    pub name: &'a str,
-    /// The category it belongs to.
-    pub category_id: CategoryId,
-    /// Its availability, if it has one.
-    pub status: Option<PetStatus>,
-}
-
-impl<'a> From<&'a Pet> for PetView<'a> {
-    fn from(Pet { id, details: NewPet { name, category_id, status } }: &'a Pet) -> Self {
-        Self { id: *id, name: name.as_str(), category_id: *category_id, status: *status }
-    }
+/// One page of pets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// The pets in ascending id order, all from the same version.
+    pub pets: Vec<Pet>,
+    /// The id after which the next page begins; `None` on the last page.
+    pub next: Option<PetId>,
+    /// The last commit that the page shows.
+    pub position: LogPosition,
 }
 
 #[cfg(test)]

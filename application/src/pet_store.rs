@@ -2,7 +2,7 @@
 
 use std::{future, sync::Arc, time::Duration};
 
-use domain::PetId;
+use domain::{Pet, PetId};
 use thiserror::Error;
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -15,7 +15,7 @@ use crate::{
     health::Health,
     log_position::LogPosition,
     node_state::NodeState,
-    page::{ListPets, PetView},
+    page::{ListPets, Page},
     ports::{
         Clock, CommitId, Durability, DurabilityLevel, EventLog, Fault, LogError, LogIdentity, LogSource,
         Position, ReadModel, Version,
@@ -84,7 +84,7 @@ impl PetStore {
     /// Replays the log into the read model and starts the writer.
     pub async fn open(
         log: Arc<dyn EventLog>,
-        read_model: Arc<dyn ReadModel>,
+        read_model: Box<dyn ReadModel>,
         clock: Arc<dyn Clock>,
         options: Options,
     ) -> Result<Self, LogError> {
@@ -108,19 +108,15 @@ impl PetStore {
         Ok(Self { replica, requests, writer, background, pets_max: options.pets_max })
     }
 
-    /// Passes one page of pets to `sink`. Returns the id after which the next page begins, if there is one, and the last
-    /// commit that the page shows. No commit is applied until `sink` returns.
-    pub fn list(
-        &self,
-        query: &ListPets,
-        sink: &mut dyn FnMut(PetView<'_>),
-    ) -> Result<(Option<PetId>, LogPosition), Fault> {
-        self.show(|pets| pets.list(query, sink))
+    /// Returns one page of pets.
+    pub fn list(&self, query: &ListPets) -> Result<Page, Fault> {
+        let ((pets, next), position) = self.show(|pets| pets.list(query))?;
+        Ok(Page { pets, next, position })
     }
 
-    /// Passes one pet to `sink`, if it exists, and returns the last visible commit.
-    pub fn get(&self, id: PetId, sink: &mut dyn FnMut(PetView<'_>)) -> Result<LogPosition, Fault> {
-        Ok(self.show(|pets| pets.get(id, sink))?.1)
+    /// Returns the pet with this id, and the last visible commit.
+    pub fn get(&self, id: PetId) -> Result<(Option<Pet>, LogPosition), Fault> {
+        self.show(|pets| pets.get(id))
     }
 
     /// The commit that [`list`](Self::list) and [`get`](Self::get) would return now. After the same commit, they show the

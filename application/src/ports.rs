@@ -5,16 +5,12 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
-use domain::PetId;
+use domain::{Pet, PetId};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use crate::commit::{CommitId, LogIdentity, Position, Version};
-use crate::{
-    commit::Commit,
-    page::{ListPets, PetView},
-    statistics::Histogram,
-};
+use crate::{commit::Commit, page::ListPets, statistics::Histogram};
 
 /// The maximum size of a record, in bytes: twice the largest commit of the writer. Readers of logs and exports from
 /// elsewhere hold no more of a line.
@@ -265,16 +261,14 @@ pub enum DurabilityLevel {
     Replicated,
 }
 
-/// Serves every read from memory. Implementations lock internally; no method waits for I/O.
+/// Serves every read from memory. No method waits for I/O.
 pub trait ReadModel: Send + Sync + 'static {
-    /// Makes the whole commit visible atomically. Commits arrive in order, each exactly once.
-    fn apply(&self, commit: &Commit);
-    /// Passes the pet with this id to `sink`, if it exists. No commit is applied until `sink` returns, so it must be
-    /// quick.
-    fn get(&self, id: PetId, sink: &mut dyn FnMut(PetView<'_>));
-    /// Passes the pets of a page to `sink`, in id order, all from the same version. Returns the id after which the next
-    /// page begins; `None` on the last page. No commit is applied until `sink` returns, so it must be quick.
-    fn list(&self, query: &ListPets, sink: &mut dyn FnMut(PetView<'_>)) -> Option<PetId>;
+    /// Adds the pets of a commit. Commits arrive in order, each exactly once.
+    fn apply(&mut self, commit: &Commit);
+    /// Returns the pet with this id.
+    fn get(&self, id: PetId) -> Option<Pet>;
+    /// Returns the pets of a page in id order, and the id after which the next page begins; `None` on the last page.
+    fn list(&self, query: &ListPets) -> (Vec<Pet>, Option<PetId>);
     /// The number of pets.
     fn count(&self) -> usize;
 }

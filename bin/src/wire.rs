@@ -120,7 +120,7 @@ async fn try_to_open_store(
         )));
     }
     let options = Options { access: url.access(), required, known, pets_max, progress: progress.clone() };
-    let read_model = Arc::<MemoryReadModel>::default();
+    let read_model = Box::<MemoryReadModel>::default();
     let store = PetStore::open(log, read_model, Arc::new(SystemClock), options).await?;
     if accept_new_log {
         recorder.adopt(&store).await;

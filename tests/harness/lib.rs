@@ -23,7 +23,7 @@ pub use history::{added, history, open_embedded};
 pub use http::{Call, Connection, REX, Response, ids, raw};
 pub use nats::{NatsCluster, NatsServer, NatsSync};
 pub use network::Network;
-pub use node::{Page, all_pets, create, open_node, page, pet, pet_named, serve_node};
+pub use node::{all_pets, create, open_node, pet_named, serve_node};
 pub use postgres::PostgresServer;
 pub use program::{
     Finished, Running, digest, eventually, eventually_ok, exported, finished, free_port, key_file,

@@ -14,14 +14,14 @@ use adapters::{
     system::SystemClock,
 };
 use application::{
-    CreatePet, KeyId, Limit, ListPets, LogAccess, LogPosition, Options, PetStore, PetView, WriteError,
+    CreatePet, KeyId, Limit, ListPets, LogAccess, Options, PetStore, WriteError,
     ports::{EventLog, Fault},
 };
-use domain::{CategoryId, NewPet, Pet, PetId, PetName};
+use domain::{CategoryId, NewPet, Pet, PetName};
 
 /// Opens a node on this log, which must be sound.
 pub async fn open_node(log: Arc<dyn EventLog>, access: LogAccess) -> PetStore {
-    let read_model = Arc::<MemoryReadModel>::default();
+    let read_model = Box::<MemoryReadModel>::default();
     PetStore::open(log, read_model, Arc::new(SystemClock), Options::new(access))
         .await
         .expect("the log is sound")
@@ -65,43 +65,13 @@ pub async fn create(store: &PetStore, name: &str) -> Result<Pet, WriteError> {
     store.create(pet_named(name)).await.map(|created| created.pet)
 }
 
-/// A page that a node showed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page {
-    /// In the order in which they were shown.
-    pub pets: Vec<Pet>,
-    /// Where the next page begins, if there is one.
-    pub next: Option<PetId>,
-    /// The last commit that the page shows.
-    pub position: LogPosition,
-}
-
-/// One page, as readers of the node see it.
-pub fn page(store: &PetStore, query: &ListPets) -> Result<Page, Fault> {
-    let mut pets = Vec::new();
-    let (next, position) = store.list(query, &mut |pet| pets.push(owned(pet)))?;
-    Ok(Page { pets, next, position })
-}
-
-/// One pet, as readers of the node see it.
-pub fn pet(store: &PetStore, id: PetId) -> Result<Option<Pet>, Fault> {
-    let mut found = None;
-    store.get(id, &mut |pet| found = Some(owned(pet)))?;
-    Ok(found)
-}
-
-fn owned(PetView { id, name, category_id, status }: PetView<'_>) -> Pet {
-    let name = PetName::new(name).expect("a node shows only valid pets");
-    Pet { id, details: NewPet { name, category_id, status } }
-}
-
 /// Every pet that readers of the node see, page by page.
 pub fn all_pets(store: &PetStore) -> Result<Vec<Pet>, Fault> {
     let limit = Limit::new(Limit::MAX).expect("the most is allowed");
     let mut query = ListPets { limit, ..Default::default() };
     let mut pets = Vec::new();
     loop {
-        let page = page(store, &query)?;
+        let page = store.list(&query)?;
         pets.extend(page.pets);
         match page.next {
             Some(next) => query.after = Some(next),

@@ -44,7 +44,7 @@ async fn log(change: impl Fn(u64, &mut Vec<u8>)) -> Arc<MemoryLog> {
 }
 
 async fn open(log: Arc<MemoryLog>) -> Result<PetStore, LogError> {
-    let read_model = Arc::<MemoryReadModel>::default();
+    let read_model = Box::<MemoryReadModel>::default();
     PetStore::open(log, read_model, Arc::new(SystemClock), Options::new(LogAccess::Exclusive)).await
 }
 

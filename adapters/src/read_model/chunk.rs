@@ -3,8 +3,7 @@
 
 use std::iter;
 
-use application::PetView;
-use domain::{CategoryId, PetId, PetStatus};
+use domain::{CategoryId, NewPet, Pet, PetId, PetName, PetStatus};
 
 use super::by_status::ByStatus;
 
@@ -36,21 +35,21 @@ impl PetChunk {
     const NAMES_MAX: usize = u16::MAX as usize;
 
     /// Whether the pet fits.
-    pub(super) fn has_room_for(&self, pet: &PetView<'_>) -> bool {
-        self.len() < Self::PETS_MAX && self.names.len() + pet.name.len() <= Self::NAMES_MAX
+    pub(super) fn has_room_for(&self, pet: &Pet) -> bool {
+        self.len() < Self::PETS_MAX && self.names.len() + pet.details.name.as_str().len() <= Self::NAMES_MAX
     }
 
     /// Adds a pet, which must fit, and whose id must be greater than all others.
-    pub(super) fn push(&mut self, pet: &PetView<'_>) {
-        let (slot, id) = (self.len(), pet.id.get());
+    pub(super) fn push(&mut self, Pet { id, details: NewPet { name, category_id, status } }: &Pet) {
+        let (slot, id) = (self.len(), id.get());
         if self.runs.last().is_none_or(|run| run.id + i64::from(narrow(slot) - run.slot) != id) {
             self.runs.push(Run { slot: narrow(slot), id });
         }
-        self.categories.push(pet.category_id);
-        self.names.push_str(pet.name);
+        self.categories.push(*category_id);
+        self.names.push_str(name.as_str());
         self.ends.push(narrow(self.names.len()));
-        if let Some(status) = pet.status {
-            self.by_status.insert(slot, status);
+        if let Some(status) = status {
+            self.by_status.insert(slot, *status);
         }
     }
 
@@ -82,7 +81,7 @@ impl PetChunk {
     }
 
     /// The pets from slot `from` on. With a status, only the pets that have it.
-    pub(super) fn pets(&self, from: usize, status: Option<PetStatus>) -> impl Iterator<Item = PetView<'_>> {
+    pub(super) fn pets(&self, from: usize, status: Option<PetStatus>) -> impl Iterator<Item = Pet> {
         let next = move |from| match status {
             None => (from < self.len()).then_some(from),
             Some(status) => self.by_status.next(from, status),
@@ -91,11 +90,13 @@ impl PetChunk {
     }
 
     /// The pet in this slot, which must not be empty.
-    pub(super) fn pet(&self, slot: usize) -> PetView<'_> {
+    pub(super) fn pet(&self, slot: usize) -> Pet {
         let begin = slot.checked_sub(1).map_or(0, |before| self.ends[before].into());
         let name = &self.names[begin..self.ends[slot].into()];
+        let name = PetName::new(name).expect("only names of pets are added");
         let id = PetId::new(self.id(slot)).expect("only ids of pets are added");
-        PetView { id, name, category_id: self.categories[slot], status: self.by_status.of(slot) }
+        let (category_id, status) = (self.categories[slot], self.by_status.of(slot));
+        Pet { id, details: NewPet { name, category_id, status } }
     }
 
     fn id(&self, slot: usize) -> i64 {
@@ -116,8 +117,13 @@ fn narrow(place: usize) -> u16 {
 mod tests {
     use super::*;
 
+    fn pet(id: i64, name: &str, status: Option<PetStatus>) -> Pet {
+        let details = NewPet { name: PetName::new(name).unwrap(), category_id: CategoryId(7), status };
+        Pet { id: PetId::new(id).unwrap(), details }
+    }
+
     fn add(chunk: &mut PetChunk, id: i64, name: &str, status: Option<PetStatus>) {
-        chunk.push(&PetView { id: PetId::new(id).unwrap(), name, category_id: CategoryId(7), status });
+        chunk.push(&pet(id, name, status));
     }
 
     #[test]
@@ -135,8 +141,7 @@ mod tests {
     fn a_chunk_is_full_when_it_has_enough_pets_or_enough_text() {
         for (name, pets) in [("a", 4_096), (&*"a".repeat(100), 655)] {
             let mut chunk = PetChunk::default();
-            let (id, category_id) = (PetId::FIRST, CategoryId(7));
-            while chunk.has_room_for(&PetView { id, name, category_id, status: None }) {
+            while chunk.has_room_for(&pet(1, name, None)) {
                 let id = i64::try_from(chunk.len()).unwrap() + 1;
                 add(&mut chunk, id, name, None);
             }

@@ -6,7 +6,7 @@ use application::{
     ports::{CommitId, Position},
 };
 use chrono::DateTime;
-use domain::{CategoryId, NewPet, Pet, PetEvent, PetName};
+use domain::{CategoryId, NewPet, PetName};
 use proptest::prelude::*;
 
 use super::*;
@@ -18,7 +18,7 @@ fn pet(id: i64, status: Option<PetStatus>) -> Pet {
 }
 
 fn holding(pets: &[Pet]) -> MemoryReadModel {
-    let model = MemoryReadModel::default();
+    let mut model = MemoryReadModel::default();
     model.apply(&commit(1, pets.iter().cloned().map(PetEvent::Added)));
     model
 }
@@ -33,22 +33,6 @@ fn commit(position: u64, events: impl IntoIterator<Item = PetEvent>) -> Commit {
         time: DateTime::UNIX_EPOCH,
         entries: events.into_iter().map(entry).collect(),
     }
-}
-
-fn page(model: &MemoryReadModel, query: &ListPets) -> (Vec<Pet>, Option<PetId>) {
-    let mut pets = Vec::new();
-    let next = model.list(query, &mut |pet| pets.push(owned(pet)));
-    (pets, next)
-}
-
-fn found(model: &MemoryReadModel, id: PetId) -> Option<Pet> {
-    let mut found = None;
-    model.get(id, &mut |pet| found = Some(owned(pet)));
-    found
-}
-
-fn owned(PetView { id, name, category_id, status }: PetView<'_>) -> Pet {
-    Pet { id, details: NewPet { name: PetName::new(name).unwrap(), category_id, status } }
 }
 
 /// Pets in id order, with and without gaps between the ids.
@@ -81,7 +65,7 @@ proptest! {
             .collect();
         let all = ListPets { limit: Limit::new(limit).unwrap(), ..Default::default() };
         let query = ListPets { status, after: after.map(|id| PetId::new(id).unwrap()), ..all };
-        let (shown, next) = page(&holding(&pets), &query);
+        let (shown, next) = holding(&pets).list(&query);
         let expected = &matching[..limit.min(matching.len())];
         prop_assert_eq!(&shown, expected);
         let more = matching.len() > limit;
@@ -92,7 +76,7 @@ proptest! {
     fn a_pet_is_found_by_its_id_alone(pets in any_pets(), id in 1..200_i64) {
         let id = PetId::new(id).unwrap();
         let expected = pets.iter().find(|pet| pet.id == id).cloned();
-        prop_assert_eq!(found(&holding(&pets), id), expected);
+        prop_assert_eq!(holding(&pets).get(id), expected);
     }
 }
 
@@ -101,7 +85,7 @@ fn a_rare_status_is_found_however_far_away_it_is() {
     let rare = |id| if id == 1 || id == 19_999 { Some(PetStatus::Sold) } else { None };
     let pets: Vec<_> = (1..=20_000).map(|id| pet(id, rare(id))).collect();
     let query = ListPets { status: Some(PetStatus::Sold), ..Default::default() };
-    let (shown, next) = page(&holding(&pets), &query);
+    let (shown, next) = holding(&pets).list(&query);
     assert_eq!((shown, next), (vec![pets[0].clone(), pets[19_998].clone()], None));
 }
 
@@ -118,7 +102,7 @@ fn pages_reach_across_chunks() {
         let mut walked = Vec::new();
         let mut query = ListPets { limit: Limit::new(100).unwrap(), status, ..Default::default() };
         loop {
-            let (shown, next) = page(&model, &query);
+            let (shown, next) = model.list(&query);
             walked.extend(shown);
             query.after = next;
             if next.is_none() {
@@ -132,7 +116,7 @@ fn pages_reach_across_chunks() {
             let rest = expected.iter().filter(|pet| pet.id.get() > after);
             let shown: Vec<_> = rest.clone().take(100).cloned().collect();
             let next = shown.last().map(|pet| pet.id).filter(|_| rest.count() > 100);
-            assert_eq!(page(&model, &query), (shown, next), "{status:?} after {after}");
+            assert_eq!(model.list(&query), (shown, next), "{status:?} after {after}");
         }
     }
 }

@@ -53,7 +53,7 @@ async fn a_start_rejects_a_log_that_does_not_hold_the_recorded_version() {
     store.close().await;
     let open = async || {
         let options = Options { known, ..Options::new(LogAccess::Shared) };
-        PetStore::open(log.clone(), Arc::<MemoryReadModel>::default(), Arc::new(SystemClock), options).await
+        PetStore::open(log.clone(), Box::<MemoryReadModel>::default(), Arc::new(SystemClock), options).await
     };
     let held = log.records().await;
     for commits in [1, 2, 3, 4, 7] {

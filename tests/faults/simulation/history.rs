@@ -1,12 +1,11 @@
 //! What clients did and what they saw, to be compared with the log when the run is over.
 
 use application::{
-    CreatePet, Created, ListPets, Version, WriteError,
+    CreatePet, Created, ListPets, Page, Version, WriteError,
     commit::{Commit, Entry},
     ports::Fault,
 };
 use domain::{Pet, PetId};
-use harness::Page;
 use parking_lot::Mutex;
 
 use super::journal::Tick;

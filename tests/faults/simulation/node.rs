@@ -104,7 +104,7 @@ impl Node {
         }
         let link = Link::new(self.engine.clone(), self.index);
         let store = loop {
-            let read_model = Arc::<MemoryReadModel>::default();
+            let read_model = Box::<MemoryReadModel>::default();
             let known = *self.known.lock();
             let options = Options { known, ..Options::new(self.engine.access) };
             let opening = PetStore::open(link.clone(), read_model, self.clock.clone(), options);

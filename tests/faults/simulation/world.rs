@@ -49,7 +49,7 @@ impl World {
     pub(crate) fn list(&self, node: &Node, query: ListPets) {
         let Some(life) = node.life() else { return };
         let version = life.store.version();
-        let shown = match harness::page(&life.store, &query) {
+        let shown = match life.store.list(&query) {
             Ok(page) => Shown::Page(query, page),
             Err(fault) => Shown::Nothing(fault),
         };
@@ -59,8 +59,8 @@ impl World {
     pub(crate) fn get(&self, node: &Node, id: PetId) {
         let Some(life) = node.life() else { return };
         let version = life.store.version();
-        let shown = match harness::pet(&life.store, id) {
-            Ok(pet) => Shown::Pet(id, pet),
+        let shown = match life.store.get(id) {
+            Ok((pet, _)) => Shown::Pet(id, pet),
             Err(fault) => Shown::Nothing(fault),
         };
         self.shown(node, &life, version, shown);

@@ -1,6 +1,6 @@
 //! The operations on pets.
 
-use application::CreatePet;
+use application::{CreatePet, Page};
 use axum::{
     extract::{Path, rejection::PathRejection},
     http::{
@@ -43,14 +43,13 @@ pub(crate) async fn list(
             return Ok((StatusCode::NOT_MODIFIED, validators(tag, shown)).into_response());
         }
     }
-    let mut page = pet_json::Page::with_capacity(query.limit);
-    let (next, position) = store.list(&query, &mut |pet| page.push(pet))?;
+    let Page { pets, next, position } = store.list(&query)?;
     // The page may show a later commit than the one above.
     let shown = log_position(position);
     let tag = list_tag(&shown);
     preconditions.require_match(&tag)?;
     let link = next.map(|after| [(LINK, next_page(&query, after))]);
-    Ok((validators(tag, shown), link, json(page.into_json())).into_response())
+    Ok((validators(tag, shown), link, json(pet_json::page(&pets))).into_response())
 }
 
 /// `POST /v1/pets`. The response is sent after the pet is durable and readable. `If-Match` and `If-None-Match` are
@@ -65,7 +64,7 @@ pub(crate) async fn create(
     let created = store.create(CreatePet { pet, by, request_key }).await?;
     let location = header_value(["/v1/pets/", itoa::Buffer::new().format(created.pet.id.get())].concat());
     let replayed = created.replayed.then_some([idempotency::REPLAYED]);
-    let pet = json(pet_json::pet((&created.pet).into()));
+    let pet = json(pet_json::pet(&created.pet));
     Ok((StatusCode::CREATED, [(LOCATION, location)], replayed, pet).into_response())
 }
 
@@ -77,9 +76,9 @@ pub(crate) async fn get(
 ) -> Result<Response, ApiError> {
     let store = client.store().await?;
     let id = path.ok().and_then(|Path(text)| pet_id(&text)).ok_or(ApiError::NO_SUCH_PET)?;
-    let mut found = None;
-    let shown = log_position(store.get(id, &mut |pet| found = Some(pet_json::pet(pet)))?);
-    let Some(pet) = found else {
+    let (found, position) = store.get(id)?;
+    let shown = log_position(position);
+    let Some(pet) = found.as_ref().map(pet_json::pet) else {
         return Ok(([(LOG_POSITION, shown)], ApiError::NO_SUCH_PET).into_response());
     };
     let log = store.log_id().expect("a pet came with a commit, so there is a first one");
