@@ -163,7 +163,7 @@ fn connections_with_a_limited_and_then_revoked_key_do_not_block_others() {
 #[test]
 fn unread_rejections_do_not_shorten_the_time_for_a_body() {
     // A connection of a trusted proxy may have many requests in flight, so few connections are enough.
-    let app = App::on_with("memory:", &["--max-connections", "400", "--trusted-proxy", "127.0.0.1"]);
+    let app = App::on_with("memory:", &["--max-connections", "400", "--trusted-proxy", "127.0.0.2"]);
     assert_bodies_may_take_their_time(&app, 300, Flood::of_rejections());
 }
 

@@ -119,6 +119,19 @@ fn small_heads_without_bodies_hold_little_memory() {
     assert_heads_hold_little_memory(Flood::of_small_heads);
 }
 
+#[test]
+fn unread_heads_of_responses_hold_little_memory() {
+    const CONNECTIONS: usize = 300;
+    let (app, _) = start();
+    let page = app.anonymous("GET", "/docs").send();
+    let script = page.text().split("src=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    let flood = Flood::of_heads_behind(&format!("/{script}"));
+    let (before, done) = (resident(&app), Arc::new(AtomicUsize::new(0)));
+    let (address, counted) = (app.address(), done.clone());
+    let _attack = Attack::start(CONNECTIONS, move || flood.clone().run_unread(address, counted.clone()));
+    assert_little_growth(&app, before, || done.load(Relaxed) >= CONNECTIONS);
+}
+
 fn assert_heads_hold_little_memory(flood: fn(&str) -> Flood) {
     const CONNECTIONS: usize = 254;
     let (app, key) = start();

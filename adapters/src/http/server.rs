@@ -14,7 +14,7 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 use axum::{Router, serve::Listener};
 use futures_util::future::BoxFuture;
 use tokio::{
-    net::{TcpListener, TcpSocket, TcpStream},
+    net::{TcpListener, TcpSocket},
     sync::watch,
     task::JoinSet,
     time,
@@ -29,7 +29,7 @@ pub(super) use activity::InFlightRequest;
 pub(super) use eviction::{MEMORY_MAX, OpenConnections};
 pub(super) use request_body::DRAIN_MAX;
 
-/// The kernel's buffer for what a client has not read yet, in bytes. It is memory, too.
+/// The kernel's buffer for data that a client has not read, in bytes: it counts as memory of the service.
 const SEND_BUFFER: u32 = 128 * 1024;
 
 /// How many connections may wait to be accepted.
@@ -83,8 +83,7 @@ pub(super) async fn run(
         let peer = peer.ip().to_canonical();
         let activity = Activity::begin(&open, peer, is_trusted(&service.site.trusted_proxies, peer));
         // The kernel would keep what the client has not read for minutes. A failure means that the connection has ended.
-        let discard_unread = |stream: &TcpStream| drop(stream.set_zero_linger());
-        let socket = Socket { stream, activity, discard_unread };
+        let socket = Socket { stream, activity, discard_unread: |stream| drop(stream.set_zero_linger()) };
         connections.spawn(connection::serve(socket, router.clone(), service.clone(), draining.clone()));
     }
     drop(listener);

@@ -2,7 +2,7 @@
 //! the test decides what is compressed.
 
 use std::{
-    iter,
+    future, iter,
     net::SocketAddr,
     sync::{
         Arc,
@@ -13,14 +13,17 @@ use std::{
 use axum::body::Bytes;
 use tokio::{
     io::{self, AsyncWriteExt as _},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
 };
 
 use super::peers::STREAMS;
 
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
 // Types and flags of frames (RFC 9113).
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
+const WINDOW_UPDATE: u8 = 8;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
@@ -47,6 +50,23 @@ impl Flood {
         Self::new(END_HEADERS | END_STREAM, &list)
     }
 
+    /// Requests for the heads of a page, behind a large file that keeps the connection from sending them.
+    pub(in crate::faults) fn of_heads_behind(file: &str) -> Self {
+        let request = |method, path| {
+            [literal(2, method), indexed(HTTP), literal(AUTHORITY, "a"), literal(PATH, path)].concat()
+        };
+        // The window of a stream and that of the connection.
+        let window = [0x7f, 0, 0, 0];
+        let settings = frame(SETTINGS, 0, 0, &[&[0, 4][..], &window].concat());
+        let first = frame(HEADERS, END_HEADERS | END_STREAM, 1, &request("GET", file));
+        let heads = (3..).step_by(2).take(STREAMS - 1);
+        let heads =
+            heads.map(|stream| frame(HEADERS, END_HEADERS | END_STREAM, stream, &request("HEAD", "/docs")));
+        let frames =
+            [settings, frame(WINDOW_UPDATE, 0, 0, &window), first].into_iter().chain(heads).flatten();
+        Self(PREFACE.iter().copied().chain(frames).collect())
+    }
+
     /// Creates with heads of 120 bytes.
     pub(in crate::faults) fn of_small_heads(key: &str) -> Self {
         Self::new(END_HEADERS, &create(key))
@@ -70,13 +90,13 @@ impl Flood {
         let settings = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
         let heads = (1..).step_by(2).take(STREAMS).map(|stream| frame(HEADERS, flags, stream, head));
         let frames = iter::once(settings).chain(heads).flatten();
-        Self(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".iter().copied().chain(frames).collect())
+        Self(PREFACE.iter().copied().chain(frames).collect())
     }
 
     /// Sends the heads and discards all responses until the service closes the connection. `done` counts connections
     /// that have sent everything, or were closed before.
     pub(in crate::faults) async fn run(self, address: SocketAddr, done: Arc<AtomicUsize>) {
-        let Ok(stream) = TcpStream::connect(address).await else { return };
+        let Some(stream) = connect(address).await else { return };
         let (mut receiving, mut sending) = stream.into_split();
         let write = async {
             // Every end is the same to an attacker.
@@ -86,6 +106,21 @@ impl Flood {
         let mut sink = io::sink();
         let _ = tokio::join!(write, io::copy(&mut receiving, &mut sink));
     }
+
+    /// Sends the requests, and reads nothing.
+    pub(in crate::faults) async fn run_unread(self, address: SocketAddr, done: Arc<AtomicUsize>) {
+        let Some(mut stream) = connect(address).await else { return };
+        let _ = stream.write_all(&self.0).await;
+        done.fetch_add(1, Relaxed);
+        future::pending::<()>().await;
+    }
+}
+
+async fn connect(address: SocketAddr) -> Option<TcpStream> {
+    let socket = TcpSocket::new_v4().unwrap();
+    // From the address of the good client, it would compete with new connections of that client.
+    socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    socket.connect(address).await.ok()
 }
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {

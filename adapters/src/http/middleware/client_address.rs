@@ -30,7 +30,7 @@ pub(crate) fn is_trusted(proxies: &[TrustedProxy], address: IpAddr) -> bool {
     proxies.iter().any(|TrustedProxy(range)| range.contains(&address))
 }
 
-/// What counts as one client: an IPv4 address, or the 64 bits of an IPv6 address that one subscriber is given.
+/// The network that counts as one client: an IPv4 address, or the 64 bits of an IPv6 address that one subscriber is given.
 pub(crate) fn network(address: IpAddr) -> IpNet {
     IpNet::new_assert(address, if address.is_ipv4() { 32 } else { 64 }).trunc()
 }

@@ -47,7 +47,7 @@ fn is_authority_clear(request: &Request) -> bool {
 }
 
 /// Rejects a request without a key that is for another host. A web page can let its own name resolve to this machine
-/// (DNS rebinding), and could read what needs no key here.
+/// (DNS rebinding), and could read what needs no key here. Browsers always send a `Host`; some probes do not.
 pub(crate) async fn require_local_host(
     State(service): State<Arc<Service>>,
     request: Request,
@@ -55,7 +55,7 @@ pub(crate) async fn require_local_host(
 ) -> Response {
     let host = request.headers().get(HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
     let host = request.uri().authority().cloned().or(host);
-    if host.is_some_and(|host| is_local(host.host())) || has_valid_key(&service, request.headers()) {
+    if host.is_none_or(|host| is_local(host.host())) || has_valid_key(&service, request.headers()) {
         return next.run(request).await;
     }
     let rule = "Host must be localhost, 127.0.0.1 or [::1], unless the request has an API key";

@@ -45,7 +45,7 @@ use crate::http::{
     service::Service,
 };
 
-/// What `observe`, the extractors and the request log know of a request. Extractors find it in the request's extensions.
+/// The context of a request, for `observe`, the extractors and the request log. Extractors find it in the extensions.
 pub(crate) struct RequestContext {
     pub(crate) operation: &'static Operation,
     /// The address of the client, as far as trusted proxies report it.

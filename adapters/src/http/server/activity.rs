@@ -1,4 +1,4 @@
-//! What one connection is doing: its requests in flight, the memory that they hold, and the deadlines of its client.
+//! The activity of one connection: its requests in flight, the memory that they hold, and the deadlines of its client.
 //!
 //! hyper does not disconnect a client that sends nothing, its header timeout also ends idle connections, and it has no
 //! write timeout. Therefore [`Activity`] records received bytes, requests and the chunks of responses, and
@@ -41,13 +41,13 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 const READ_RATE_MIN: u64 = 16 * 1024;
 
 /// How long an unproven connection may last when the service stops.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+const UNPROVEN_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The memory of a request, and of each header field in addition to its name and value.
+/// The memory of a request, as measured with many small ones, and of each header field in addition to its name and value.
 const REQUEST_COST: usize = 4 * 1024;
 const FIELD_COST: usize = 128;
 
-/// Maximum number of bytes that hyper holds before it has parsed them: half a head and a frame.
+/// Maximum number of bytes that hyper holds before it has parsed them: an incomplete head and an incomplete frame.
 const UNPARSED_MAX: usize = 32 * 1024;
 
 /// The activity of one connection, shared by its stream, its requests and its watchdog.
@@ -84,13 +84,13 @@ pub(super) struct State {
     sent: u64,
     read: u64,
     unread: Vec<UnreadChunk>,
+    next_chunk: u64,
     draining: Option<Instant>,
     pub(super) is_evicted: bool,
 }
 
 /// A chunk of a response that the client has not read.
 struct UnreadChunk {
-    /// [`State::sent`] when it began, which is also the id of the chunk.
     id: u64,
     since: Instant,
     /// [`State::read`] when it began.
@@ -109,10 +109,13 @@ impl State {
         owner.map_or(Group::Address(network), |owner| Group::Owner(owner.clone()))
     }
 
-    /// Since when the client sends no request, or does not read a response; `None` while it waits for the service.
-    pub(super) fn waits_for_client_since(&self) -> Option<Instant> {
+    /// The order in which connections of a group lose their slots. Unproven ones: as they were accepted. Proven ones: since
+    /// when they wait for a request, or for a response to be read; those that wait for the service come last.
+    pub(super) fn eviction_order(&self, accepted: Instant) -> (bool, Instant) {
         let unread = self.unread.iter().map(|chunk| chunk.since).min();
-        if self.in_flight == 0 { self.idle_since } else { unread }
+        let waiting = if self.in_flight == 0 { self.idle_since } else { unread };
+        let since = if self.is_proven() { waiting } else { Some(accepted) };
+        (since.is_none(), since.unwrap_or(accepted))
     }
 
     fn set_unparsed(&mut self, bytes: usize) {
@@ -139,7 +142,7 @@ impl State {
         } else {
             Some(idle_since + IDLE_TIMEOUT)
         };
-        let drained = self.draining.filter(|_| !self.is_proven()).map(|since| since + DRAIN_TIMEOUT);
+        let drained = self.draining.filter(|_| !self.is_proven()).map(|since| since + UNPROVEN_DRAIN_TIMEOUT);
         [deadline, drained].into_iter().flatten().min()
     }
 }
@@ -235,9 +238,9 @@ impl Activity {
         Arc::new(InFlightRequest { connection: self.clone(), cost, is_accepted: AtomicBool::new(false) })
     }
 
-    /// Returns when the connection is evicted, or its client has taken too long. Each poll inspects the present state, so
-    /// this must be polled after the connection and in the same task.
-    pub(super) async fn expired(&self) {
+    /// Returns the reason when the connection is evicted, or its client has taken too long. Each poll inspects the present
+    /// state, so this must be polled after the connection and in the same task.
+    pub(super) async fn expired(&self) -> &'static str {
         let mut timer = pin!(time::sleep(HEAD_TIMEOUT));
         poll_fn(|context| {
             self.watchdog.register(context.waker());
@@ -247,7 +250,7 @@ impl Activity {
                 drop(state);
                 let now = Instant::now();
                 if is_evicted || deadline.is_some_and(|deadline| deadline <= now) {
-                    return Poll::Ready(());
+                    return Poll::Ready(if is_evicted { "evicted" } else { "timed out" });
                 }
                 // An HTTP/2 stream can end without waking its connection, so there is always a next look.
                 let alarm = deadline.unwrap_or(now + IDLE_TIMEOUT);
@@ -259,7 +262,7 @@ impl Activity {
                 timer.as_mut().reset(alarm);
             }
         })
-        .await;
+        .await
     }
 }
 
@@ -271,7 +274,6 @@ pub(in crate::http) struct InFlightRequest {
 }
 
 impl InFlightRequest {
-    /// The address of the client, or of a proxy.
     pub(in crate::http) fn peer(&self) -> IpAddr {
         self.connection.peer
     }
@@ -302,12 +304,13 @@ impl InFlightRequest {
     }
 }
 
-/// A chunk of the response, which counts until it is dropped: hyper drops it when the client has read it.
+/// A chunk of the response, which counts until it is dropped: hyper drops it when it has been written to the socket.
 pub(super) fn count_chunk(bytes: Bytes, request: Arc<InFlightRequest>) -> Bytes {
     let held = if bytes.is_unique() { bytes.len() } else { 0 };
     let id = request.connection.update(|state| {
-        let (id, read_before) = (state.sent, state.read);
+        let (id, read_before) = (state.next_chunk, state.read);
         state.unread.push(UnreadChunk { id, since: Instant::now(), read_before });
+        state.next_chunk += 1;
         state.sent += bytes.len() as u64;
         state.held += held;
         id
@@ -328,7 +331,7 @@ impl Drop for InFlightRequest {
     }
 }
 
-/// A chunk of a response. It keeps its request in flight until the client has read it.
+/// A chunk of a response. It keeps its request in flight until it has been written to the socket.
 struct Chunk {
     bytes: Bytes,
     id: u64,

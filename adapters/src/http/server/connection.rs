@@ -10,14 +10,14 @@ use std::{
 
 use axum::{
     Router,
-    body::Body,
-    http::{Request, StatusCode, header::CONTENT_LENGTH},
+    body::{Body, Bytes},
+    http::{Request, StatusCode, Version, header::CONTENT_LENGTH},
     response::Response,
 };
-use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use futures_util::{FutureExt as _, StreamExt as _, TryFutureExt as _, future::BoxFuture, stream};
 use http_body_util::BodyExt as _;
 use hyper::{
-    body::{Body as _, Frame, Incoming},
+    body::{Body as _, Incoming},
     rt::Executor,
     service::service_fn,
 };
@@ -60,7 +60,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
 
 /// Runs streams, and never ends.
 async fn run<T>(mut opened: mpsc::UnboundedReceiver<BoxFuture<'static, ()>>) -> T {
-    let mut streams = FuturesUnordered::new();
+    let mut streams = stream::FuturesUnordered::new();
     loop {
         tokio::select! {
             biased;
@@ -154,7 +154,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         // The second branch inspects the state after the connection has made progress.
         biased;
         ended = activity.after_evicted(running) => ended,
-        () = activity.expired() => Err("evicted, or its client took too long".into()),
+        reason = activity.expired() => Err(reason.into()),
     };
     let Err(reason) = ended else { return };
     // The HTTP parser sends its own response, so such a request is logged here.
@@ -171,27 +171,27 @@ fn respond(
     request: Request<Incoming>,
     activity: &Arc<Activity>,
 ) -> impl Future<Output = Result<Response, Infallible>> + use<> {
-    let in_flight = activity.begin_request(&request);
+    let (in_flight, version) = (activity.begin_request(&request), request.version());
     let mut request = wrap_body(request, &in_flight);
     request.extensions_mut().insert(in_flight.clone());
     // `Router::poll_ready` always returns ready, so it is not called.
     let response = router.call(request);
-    async move {
-        let (mut head, mut body) = response.await?.into_parts();
+    response.map_ok(move |mut response| {
         // axum adds a length to every empty body, but these responses have none.
-        if matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
-            head.headers.remove(CONTENT_LENGTH);
+        if matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+            response.headers_mut().remove(CONTENT_LENGTH);
         }
         let count = move |bytes| count_chunk(bytes, in_flight.clone());
-        // A body of known length is in memory as a whole, but hyper would not ask for it before the client has opened its
-        // window.
-        let whole = if body.size_hint().exact().is_some() { body.frame().await } else { None };
-        let body = match whole.map(|frame| frame.map(Frame::into_data)) {
-            Some(Ok(Ok(whole))) => Body::from(count(whole)),
-            _ => Body::new(body.map_frame(move |frame| frame.map_data(&count))),
-        };
-        Ok(Response::from_parts(head, body))
-    }
+        response.map(|body| {
+            // hyper drops an empty body when its head is queued, but h2 holds the head until it is written.
+            if version == Version::HTTP_2 && body.is_end_stream() {
+                return Body::from_stream(stream::once(future::ready(Ok::<_, Infallible>(count(
+                    Bytes::new(),
+                )))));
+            }
+            Body::new(body.map_frame(move |frame| frame.map_data(&count)))
+        })
+    })
 }
 
 #[cfg(test)]

@@ -25,10 +25,10 @@ pub(in crate::http) const MEMORY_MAX: usize = 64 * 1024 * 1024;
 /// The memory that an eviction frees, which compares all connections and so must be rare.
 pub(super) const MEMORY_FREED: usize = MEMORY_MAX / 8;
 
-/// The part of the slots that an eviction frees, for the same reason.
+/// An eviction frees one slot of this many, for the same reason.
 const SLOTS_FREED: usize = 64;
 
-/// The part of the slots and of the memory that unproven connections may hold before they are evicted first.
+/// Unproven connections are evicted first while they hold more than one part of this many.
 const UNPROVEN_PART: usize = 4;
 
 /// The clients that share a part of a listener.
@@ -53,9 +53,7 @@ pub(in crate::http) struct OpenConnections {
     pub(in crate::http) held: AtomicUsize,
     /// The memory of evicted connections, which is free when their tasks have ended.
     pub(super) evicted_held: AtomicUsize,
-    /// The number of evicted connections.
     pub(in crate::http) evicted: AtomicU64,
-    /// The number of accepted connections.
     pub(super) accepted: AtomicU64,
     /// By address and id.
     connections: Mutex<BTreeMap<(IpNet, u64), Arc<Activity>>>,
@@ -126,9 +124,7 @@ impl OpenConnections {
             let state = connection.state.lock();
             let (group, amount) = (state.group(connection.key.0), amount(&state));
             let is_proven = matches!(group, Group::Owner(_));
-            let waits_since =
-                if is_proven { state.waits_for_client_since() } else { Some(connection.accepted) };
-            let order = (Reverse(amount), waits_since.is_none(), waits_since.unwrap_or(connection.accepted));
+            let order = (Reverse(amount), state.eviction_order(connection.accepted));
             held[usize::from(is_proven)] += amount;
             let (total, members) = groups.entry((is_proven, group)).or_default();
             *total += amount;
@@ -142,7 +138,7 @@ impl OpenConnections {
             let takes_proven = held[0] <= limit / UNPROVEN_PART;
             let candidates = groups.iter_mut().filter(|((is_proven, _), _)| *is_proven == takes_proven);
             let Some((_, (total, members))) = candidates.max_by_key(|(_, (total, _))| *total) else { return };
-            let Some(((Reverse(amount), ..), connection)) = members.pop() else { return };
+            let Some(((Reverse(amount), _), connection)) = members.pop() else { return };
             *total -= amount;
             held[usize::from(takes_proven)] -= amount;
             open.remove(&connection.key);

@@ -59,6 +59,8 @@ impl HttpBody for RequestBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        // hyper has sent `100 Continue`, so the client sends its body.
+        self.is_drained = true;
         let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
         let frame = ready!(Pin::new(incoming).poll_frame(context));
         if let Some(Ok(frame)) = &frame

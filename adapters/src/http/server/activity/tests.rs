@@ -1,4 +1,4 @@
-//! The deadlines of a connection, and whose it is.
+//! The deadlines of a connection, and its group.
 
 use std::net::Ipv4Addr;
 

@@ -86,7 +86,7 @@ async fn a_connection_that_idles_too_long_after_a_response_is_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_sends_half_of_the_next_head_is_disconnected_too() {
+async fn a_peer_that_sends_half_of_the_next_head_is_disconnected() {
     let mut peer = Peer::connect();
     peer.send(LIVEZ).await;
     peer.read_past("}").await;
