@@ -1,8 +1,7 @@
 //! The text of the key file: TOML.
 //!
-//! Written as version 2. Version 1 has a subset of the fields, so the same code reads both. Unknown fields are
-//! rejected: such a field may be a restriction from another version or a misspelt `revoked`, and ignoring it would
-//! accept a key that must be rejected.
+//! Unknown fields are rejected: such a field may be a restriction from another version or a misspelt `revoked`, and
+//! ignoring it would accept a key that must be rejected.
 
 use std::{collections::HashSet, path::Path};
 
@@ -18,7 +17,7 @@ use super::{
 };
 use crate::access::{Scope, Scopes};
 
-/// The version of the key file that is written. Version 1 can be read as well.
+/// The version of the key file.
 pub const KEY_FILE_VERSION: u64 = 2;
 const HEADER: &str = "\
 # The API keys of petstore, as SHA-256 hashes: the keys themselves are not here and cannot be recovered.
@@ -40,7 +39,7 @@ struct File {
     key: Vec<StoredKey>,
 }
 
-/// A key in the file. The optional fields are those that version 1 does not have, or that most keys do not need.
+/// A key in the file. The optional fields are those that most keys do not need.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct StoredKey {
@@ -66,9 +65,9 @@ pub(super) fn parse(content: &[u8], path: &Path) -> Result<Vec<KeyRecord>, KeyFi
     let text = str::from_utf8(content).map_err(|_| broken(path, "it is not UTF-8 text"))?;
     let invalid = |error: toml::de::Error| broken(path, one_line(text, &error));
     let Versioned { version } = toml::from_str(text).map_err(invalid)?;
-    if !(1..=KEY_FILE_VERSION).contains(&version) {
+    if version != KEY_FILE_VERSION {
         return Err(KeyFileError::Unusable(format!(
-            "the key file {} has format version {version}, and this petstore reads 1 to {KEY_FILE_VERSION}: run the petstore \
+            "the key file {} has format version {version}, and this petstore reads only {KEY_FILE_VERSION}: run the petstore \
              that wrote it, or restore a backup",
             path.display()
         )));

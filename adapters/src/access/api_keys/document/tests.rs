@@ -28,14 +28,6 @@ overlap-until = 2026-05-01T00:00:00Z
 revoked = 2026-06-01T00:00:00Z
 "#;
 
-/// The same key in a file of version 1, which has fewer fields.
-fn version_1() -> String {
-    let newer = ["owner", "rate-limit", "overlap-until"];
-    let lines = EXAMPLE.lines().filter(|line| !newer.iter().any(|field| line.starts_with(field)));
-    let text = lines.collect::<Vec<_>>().join("\n");
-    text.replace("version = 2", "version = 1").replace(", \"log\", \"metrics\"", "")
-}
-
 fn any_time() -> impl Strategy<Value = DateTime<Utc>> {
     (0..200_000_000_000_i64).prop_map(|seconds| DateTime::UNIX_EPOCH + TimeDelta::seconds(seconds))
 }
@@ -80,32 +72,28 @@ proptest! {
 }
 
 #[test]
-fn an_entry_of_version_2_has_an_owner_more_scopes_a_limit_and_an_overlap() {
+fn an_entry_has_an_owner_scopes_a_limit_and_times() {
     let [key] = &parse(EXAMPLE.as_bytes()).unwrap()[..] else { panic!("one key") };
     assert_eq!(&*key.owner.0, "571aa35373f7");
     assert_eq!(key.scopes.to_string(), "read,write,log,metrics");
     assert_eq!(key.rate_limit, Some("10/s".parse().unwrap()));
+    assert_eq!(key.expires.unwrap().to_rfc3339(), "2027-01-02T03:04:05+00:00");
     assert_eq!(key.overlap_until.unwrap().to_rfc3339(), "2026-05-01T00:00:00+00:00");
     let text = write(std::slice::from_ref(key));
     assert!(text.contains("version = 2\n"), "{text}");
 }
 
 #[test]
-fn a_file_of_version_1_is_read_and_written_as_version_2() {
-    let records = parse(version_1().as_bytes()).unwrap();
-    let text = write(&records);
-    assert!(text.contains("version = 2\n"), "{text}");
-    assert_eq!(parse(text.as_bytes()), Ok(records.clone()));
-    let [key] = &records[..] else { panic!("one key") };
-    assert_eq!(key.name.as_str(), "web shop");
-    assert_eq!(key.scopes, Scopes::READ_WRITE);
+fn an_entry_without_an_owner_is_its_own_owner() {
+    let text = EXAMPLE.replace("owner = \"571aa35373f7\"\n", "");
+    let [key] = &parse(text.as_bytes()).unwrap()[..] else { panic!("one key") };
     assert_eq!(key.owner, key.id());
-    assert_eq!(key.expires.unwrap().to_rfc3339(), "2027-01-02T03:04:05+00:00");
+    assert!(!write(std::slice::from_ref(key)).contains("owner"));
 }
 
 #[test]
 fn a_file_without_keys_is_fine() {
-    assert_eq!(parse(b"version = 1"), Ok(Vec::new()));
+    assert_eq!(parse(b"version = 2"), Ok(Vec::new()));
 }
 
 #[test]
@@ -113,7 +101,7 @@ fn anything_that_is_not_fully_understood_is_rejected_with_a_reason() {
     let twice = format!("{EXAMPLE}{}", EXAMPLE.replace("version = 2", ""));
     for (from, to, reason) in [
         (EXAMPLE, "", "line 1: missing field `version`"),
-        (EXAMPLE, "version = 1\nkeys = []", "line 2: unknown field `keys`, expected `version` or `key`"),
+        (EXAMPLE, "version = 2\nkeys = []", "line 2: unknown field `keys`, expected `version` or `key`"),
         (EXAMPLE, &twice, "key 2: the id 9f86d081884c occurs twice"),
         ("[[key]]", "[[key]", "line 4: "),
         ("revoked", "revokd", "line 14: unknown field `revokd`"),
