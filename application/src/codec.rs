@@ -1,6 +1,6 @@
 //! The record format: a commit as one line of JSON with a version and a checksum.
 //!
-//! The layout is described in `docs/storage-format.md`, and `golden/commit-v2.json` pins it byte for byte: a different
+//! The layout is described in `docs/storage-format.md`, and `golden/commit-v1.json` pins it byte for byte: a different
 //! layout is a new version.
 
 mod fast_decoder;
@@ -21,8 +21,8 @@ use crate::{
 };
 
 /// The number of the record format.
-pub const FORMAT: u64 = 2;
-const PREFIX: &[u8] = b"{\"v\":2,";
+pub const FORMAT: u64 = 1;
+const PREFIX: &[u8] = b"{\"v\":1,";
 /// The checksum is in the last bytes of a record of any format: `,"crc32c":"` 8 digits `"}`.
 const CHECKSUM_OPEN: &[u8] = b",\"crc32c\":\"";
 const CHECKSUM_CLOSE: &[u8] = b"\"}";

@@ -253,7 +253,7 @@ impl EventLog for FaultyLog {
                 Err(AppendError::Conflict)
             }
             LogFault::OvertakenByANewerProgram => {
-                log.append(expected, &in_format(3, record)).await?;
+                log.append(expected, &in_format(2, record)).await?;
                 Err(AppendError::Unclear(lost()))
             }
             LogFault::RejectsTheRecord => Err(AppendError::NotStored(Fault::TooLarge.error("too large"))),
@@ -294,7 +294,7 @@ fn lost() -> LogError {
 /// The same record in another format.
 pub fn in_format(format: u64, record: &Record) -> Record {
     let text = str::from_utf8(&record.bytes).expect("records are text");
-    let text = text.replacen("{\"v\":2,", &format!("{{\"v\":{format},"), 1);
+    let text = text.replacen("{\"v\":1,", &format!("{{\"v\":{format},"), 1);
     let body = &text[..text.rfind(",\"crc32c\"").expect("a record ends with its checksum")];
     let bytes = format!("{body},\"crc32c\":\"{:08x}\"}}", crc32c::crc32c(body.as_bytes()));
     Record { id: record.id, bytes: bytes.into() }

@@ -21,7 +21,7 @@ const PET_ADDED: &str = r#"{"type":"pet_added","v":1,"pet":{"id":"#;
 /// Decodes a record without its checksum, which must match. `None` means that serde has to decode it.
 pub(super) fn read(body: &[u8]) -> Option<Commit> {
     let mut text = Text(str::from_utf8(body).ok()?);
-    text.skip(r#"{"v":2,"position":"#)?;
+    text.skip(r#"{"v":1,"position":"#)?;
     let position = Position(text.unsigned()?);
     text.skip(r#","id":""#)?;
     let id = text.quoted().filter(|id| id.len() == UUID_LEN)?;

@@ -18,7 +18,7 @@ use super::{
 use crate::access::{Scope, Scopes};
 
 /// The version of the key file.
-pub const KEY_FILE_VERSION: u64 = 2;
+pub const KEY_FILE_VERSION: u64 = 1;
 const HEADER: &str = "\
 # The API keys of petstore, as SHA-256 hashes: the keys themselves are not here and cannot be recovered.
 # `petstore keys issue`, `rotate` and `revoke` rewrite this file; comments are not kept.

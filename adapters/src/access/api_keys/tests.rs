@@ -112,7 +112,7 @@ fn looking_up_the_first_key_does_not_count_as_a_use() {
 #[test]
 fn with_a_file_without_keys_every_key_is_rejected() {
     let fixture = Fixture::new();
-    fs::write(fixture.file.path(), "version = 2").unwrap();
+    fs::write(fixture.file.path(), "version = 1").unwrap();
     fixture.keys.reload();
     assert!(!fixture.opens(&fixture.first));
 }

@@ -13,7 +13,7 @@ fn parse(content: &[u8]) -> Result<Vec<KeyRecord>, String> {
 }
 
 const EXAMPLE: &str = r#"
-version = 2
+version = 1
 
 [[key]]
 id = "9f86d081884c"
@@ -80,7 +80,7 @@ fn an_entry_has_an_owner_scopes_a_limit_and_times() {
     assert_eq!(key.expires.unwrap().to_rfc3339(), "2027-01-02T03:04:05+00:00");
     assert_eq!(key.overlap_until.unwrap().to_rfc3339(), "2026-05-01T00:00:00+00:00");
     let text = write(std::slice::from_ref(key));
-    assert!(text.contains("version = 2\n"), "{text}");
+    assert!(text.contains("version = 1\n"), "{text}");
 }
 
 #[test]
@@ -93,15 +93,15 @@ fn an_entry_without_an_owner_is_its_own_owner() {
 
 #[test]
 fn a_file_without_keys_is_fine() {
-    assert_eq!(parse(b"version = 2"), Ok(Vec::new()));
+    assert_eq!(parse(b"version = 1"), Ok(Vec::new()));
 }
 
 #[test]
 fn anything_that_is_not_fully_understood_is_rejected_with_a_reason() {
-    let twice = format!("{EXAMPLE}{}", EXAMPLE.replace("version = 2", ""));
+    let twice = format!("{EXAMPLE}{}", EXAMPLE.replace("version = 1", ""));
     for (from, to, reason) in [
         (EXAMPLE, "", "line 1: missing field `version`"),
-        (EXAMPLE, "version = 2\nkeys = []", "line 2: unknown field `keys`, expected `version` or `key`"),
+        (EXAMPLE, "version = 1\nkeys = []", "line 2: unknown field `keys`, expected `version` or `key`"),
         (EXAMPLE, &twice, "key 2: the id 9f86d081884c occurs twice"),
         ("[[key]]", "[[key]", "line 4: "),
         ("revoked", "revokd", "line 14: unknown field `revokd`"),
