@@ -6,6 +6,7 @@ mod commands;
 mod config;
 mod descriptors;
 mod engines;
+mod file_owner;
 mod output;
 mod service_manager;
 mod store_url;

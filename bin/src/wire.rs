@@ -29,7 +29,8 @@ use tokio::{
 
 use crate::{
     config::{AccessArguments, ServeArguments},
-    engines::{EngineEntry, Log, Source},
+    engines::{EngineEntry, Location, Log, Source},
+    file_owner::check_owner,
     store_url::StoreUrl,
 };
 
@@ -52,7 +53,12 @@ pub(crate) async fn salvage(url: &StoreUrl) -> Result<SalvagedLog, LogError> {
 
 fn engine_of(url: &StoreUrl) -> Result<(&'static EngineEntry, String), LogError> {
     match url {
-        StoreUrl::Engine { engine, place } => Ok((engine, place.clone())),
+        StoreUrl::Engine { engine, place } => {
+            if matches!(engine.location, Location::Path) {
+                check_owner(Path::new(place)).map_err(|error| Fault::CannotOpen.error(error))?;
+            }
+            Ok((engine, place.clone()))
+        }
         StoreUrl::Service(url) => {
             Err(Fault::CannotOpen.error(format!(
                 "{url} is a running service, not a store; petstore log export, verify, stat, tail, find and copy can read its log"
@@ -183,6 +189,7 @@ impl LogRecorder {
             return Err(Fault::CannotOpen.error(detail));
         }
         let record = StateFile::of(name, directory);
+        check_owner(record.file()).map_err(|error| Fault::CannotOpen.error(error))?;
         record.prepare().map_err(|error| {
             Fault::CannotOpen.error(format!(
                 "the state file cannot be written to {} ({error}): name another directory with --state, or \
@@ -254,10 +261,16 @@ impl LogRecorder {
 
 /// Loads the key file, and reloads it when it changes. Creates it with a first key if it does not exist.
 pub(crate) fn open_keys(file: &Path, rate_limit: Option<RateLimit>) -> anyhow::Result<Arc<ApiKeys>> {
-    KeyFile::at(file).issue_first(SystemClock.now())?;
+    key_file(file)?.issue_first(SystemClock.now())?;
     let keys = ApiKeys::open(file, Arc::new(SystemClock), rate_limit)?;
     tokio::spawn(keys.clone().watch());
     Ok(keys)
+}
+
+/// The key file at this path, unless root would work on a key file of another user.
+pub(crate) fn key_file(path: &Path) -> anyhow::Result<KeyFile> {
+    check_owner(path).map_err(anyhow::Error::msg)?;
+    Ok(KeyFile::at(path))
 }
 
 #[cfg(test)]

@@ -1,23 +1,26 @@
-//! Links that the service's user has planted for root: whatever command root runs, the target of a link keeps
-//! its content, its owner and its mode. Here are the files next to the key file; `stores` has those of a store.
+//! Links that another user has planted: whatever command runs, the target of a link keeps its content and its mode.
+//! Here are the files next to the key file; `stores` has those of a store. Root stops before it opens any file of
+//! another user.
 
 mod stores;
 
 use std::{
-    fs::{self, File, Metadata},
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, lchown, symlink},
+    fs::{self, File},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, lchown, symlink},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
-use harness::{Call, eventually, petstore, program, signal};
+use harness::{Call, eventually, files_below, petstore, program, signal};
+use rustix::process::geteuid;
 use tempfile::TempDir;
 
 use super::crash::scenario::not_run;
 
-/// The user of the service.
-const NOBODY: u32 = 65_534;
-const PRECIOUS: &str = "root's own\n";
+/// A user with a name and one without: every Debian has the first.
+const DAEMON: u32 = 1;
+const UNNAMED: u32 = 64_999;
+const PRECIOUS: &str = "private\n";
 
 /// Every file that petstore creates next to the key file, and the drafts of those that it replaces.
 const BESIDE_THE_KEY_FILE: &str =
@@ -34,17 +37,15 @@ impl Plant {
     const ALL: [Self; 3] = [Self::Symbolic, Self::Dangling, Self::Hard];
 }
 
-/// A directory of the service's user, and a directory of root's.
+/// A directory of petstore, and a private directory that links lead to.
 struct Trap {
     service: TempDir,
-    root: TempDir,
+    private: TempDir,
 }
 
 impl Trap {
     fn new() -> Self {
-        let (service, root) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-        chown(service.path(), Some(NOBODY), Some(NOBODY)).unwrap();
-        let trap = Self { service, root };
+        let trap = Self { service: TempDir::new().unwrap(), private: TempDir::new().unwrap() };
         fs::write(trap.target(), PRECIOUS).unwrap();
         fs::set_permissions(trap.target(), fs::Permissions::from_mode(0o640)).unwrap();
         trap
@@ -59,40 +60,25 @@ impl Trap {
     }
 
     fn target(&self) -> PathBuf {
-        self.root.path().join("target")
+        self.private.path().join("target")
     }
 
     fn plant(&self, plant: Plant, name: &str) {
         let link = self.path(name);
         match plant {
             Plant::Symbolic => symlink(self.target(), &link).unwrap(),
-            Plant::Dangling => symlink(self.root.path().join("not there yet"), &link).unwrap(),
-            Plant::Hard => return fs::hard_link(self.target(), &link).unwrap(),
+            Plant::Dangling => symlink(self.private.path().join("not there yet"), &link).unwrap(),
+            Plant::Hard => fs::hard_link(self.target(), &link).unwrap(),
         }
-        lchown(&link, Some(NOBODY), Some(NOBODY)).unwrap();
     }
 
     fn check(&self, finished: &str) {
         let names: Vec<_> =
-            fs::read_dir(self.root.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+            fs::read_dir(self.private.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert_eq!(names, [self.target()], "{finished}: nothing is created behind a link");
-        let about = fs::metadata(self.target()).unwrap();
-        assert_eq!(owner(&about), (0, 0), "{finished}: the owner stays");
-        assert_eq!(about.mode() & 0o777, 0o640, "{finished}: the mode stays");
+        assert_eq!(fs::metadata(self.target()).unwrap().mode() & 0o777, 0o640, "{finished}: the mode stays");
         assert_eq!(fs::read_to_string(self.target()).unwrap(), PRECIOUS, "{finished}: the content stays");
     }
-}
-
-fn owner(about: &Metadata) -> (u32, u32) {
-    (about.uid(), about.gid())
-}
-
-fn is_root(test: &str) -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        not_run(test, "only root can be led astray");
-    }
-    root
 }
 
 /// A service on a store, which may reject to start.
@@ -139,10 +125,7 @@ fn read(path: &Path) -> Option<String> {
 }
 
 #[test]
-fn root_never_follows_links_next_to_the_key_file() {
-    if !is_root("links next to the key file") {
-        return;
-    }
+fn links_next_to_the_key_file_are_not_followed() {
     for name in BESIDE_THE_KEY_FILE.split(' ') {
         for plant in Plant::ALL {
             let trap = Trap::new();
@@ -168,53 +151,61 @@ fn root_never_follows_links_next_to_the_key_file() {
 }
 
 #[test]
-fn root_changes_no_key_file_through_a_link_of_another_user() {
-    if !is_root("a link in the place of the key file") {
-        return;
+fn root_stops_with_one_sentence_at_files_of_another_user() {
+    if !geteuid().is_root() {
+        return not_run("root and the files of another user", "only root can open them");
     }
-    let trap = Trap::new();
-    let private = tempfile::tempdir().unwrap();
-    let of_root = private.path().join("keys.toml");
-    let issue = |keys: &Path| petstore(["keys", "issue", "--name", "a", "--keys", keys.to_str().unwrap()]);
-    assert_eq!(issue(&of_root).code, Some(0));
-    let before = read(&of_root);
-    symlink(&of_root, trap.path("keys.toml")).unwrap();
-    lchown(trap.path("keys.toml"), Some(NOBODY), Some(NOBODY)).unwrap();
-    symlink(private.path(), trap.path("directory")).unwrap();
-    lchown(trap.path("directory"), Some(NOBODY), Some(NOBODY)).unwrap();
-    for planted in [trap.path("keys.toml"), trap.path("directory").join("keys.toml")] {
-        issue(&planted).exits_with(1).says("name the target itself");
+    let (trap, elsewhere) = (Trap::new(), TempDir::new().unwrap());
+    let path = |name: &str| trap.path(name).display().to_string();
+    let own = |name: &str| elsewhere.path().join(name).display().to_string();
+    let (keys, linked_keys, own_keys) = (trap.keys(), path("link/keys.toml"), own("keys.toml"));
+    let own_store = format!("sled:{}", own("log"));
+    // The slash at the end would resolve the link.
+    let stores = ["sled:log", "sqlite:log.db", "sled:link/"]
+        .map(|store| store.replace(':', &format!(":{}", path(""))));
+    assert_eq!(petstore(["keys", "issue", "--name", "a", "--keys", &keys]).code, Some(0));
+    for store in [&stores[0], &stores[1], &own_store] {
+        stores::fill(store);
     }
-    assert_eq!(read(&of_root), before);
-    let own = private.path().join("link");
-    symlink(&of_root, &own).unwrap();
-    assert_eq!(issue(&own).code, Some(0), "a link of root's own is followed");
+    symlink(trap.private.path(), trap.path("link")).unwrap();
+    for name in ["", "keys.toml", "log", "log.db", "link"] {
+        lchown(trap.path(name), Some(DAEMON), None).unwrap();
+    }
+    let before = contents(&trap);
+
+    let state = path("");
+    let mut commands = vec![
+        vec!["serve", "--store", &own_store, "--keys", &own_keys, "--state", &state],
+        vec!["keys", "list", "--keys", &keys],
+        vec!["keys", "rotate", "000000000000", "--keys", &keys],
+        vec!["keys", "revoke", "000000000000", "--keys", &keys],
+    ];
+    for keys in [&keys, &linked_keys] {
+        commands.push(vec!["serve", "--store", "memory:", "--keys", keys]);
+        commands.push(vec!["keys", "issue", "--name", "b", "--keys", keys]);
+    }
+    for store in &stores {
+        commands.push(vec!["serve", "--store", store, "--keys", &own_keys]);
+        commands.extend(
+            ["stat", "verify", "export", "tail"].map(|command| vec!["log", command, "--store", store]),
+        );
+        commands.push(vec!["log", "salvage", "--from", store, "--to", &own_store]);
+        commands.push(vec!["log", "copy", "--from", store, "--to", &own_store]);
+        commands.push(vec!["log", "copy", "--from", &own_store, "--to", store]);
+    }
+    for command in commands {
+        let listen: &[&str] = if command[0] == "serve" { &["--listen", "127.0.0.1:0"] } else { &[] };
+        let stopped = petstore([&command[..], listen].concat());
+        let stopped = stopped.exits_with(1).says("as their owner, with `sudo -u daemon petstore …`\n");
+        assert_eq!(stopped.sentences(), 1, "{command:?}: {stopped:?}");
+        assert_eq!(contents(&trap), before, "{command:?}");
+    }
+    lchown(trap.keys(), Some(UNNAMED), None).unwrap();
+    petstore(["keys", "list", "--keys", &trap.keys()]).says("with `sudo -u '#64999' petstore …`\n");
 }
 
-#[test]
-fn what_root_creates_belongs_to_the_owner_of_the_directory() {
-    if !is_root("the owner of what root creates") {
-        return;
-    }
-    let trap = Trap::new();
-    let keys = trap.keys();
-    Service::start("memory:", &keys, trap.root.path().join("output")).use_key(None);
-    let key = read(&trap.path("first-key"));
-    Service::start("memory:", &keys, trap.root.path().join("output")).use_key(key.as_deref());
-    for name in ["keys.toml", "keys.toml.lock", "keys.last-used.toml", "first-key"] {
-        let about = fs::metadata(trap.path(name)).unwrap();
-        assert_eq!(owner(&about), (NOBODY, NOBODY), "{name}");
-        assert_eq!(about.mode() & 0o777, 0o600, "{name}");
-    }
-}
-
-#[test]
-fn an_existing_file_keeps_its_owner() {
-    if !is_root("the owner of what was there") {
-        return;
-    }
-    let trap = Trap::new();
-    File::create(trap.path("keys.toml.lock")).unwrap();
-    assert_eq!(petstore(["keys", "issue", "--name", "a", "--keys", &trap.keys()]).code, Some(0));
-    assert_eq!(owner(&fs::metadata(trap.path("keys.toml.lock")).unwrap()), (0, 0));
+/// Every file of the trap, with its owner.
+fn contents(trap: &Trap) -> Vec<(PathBuf, u32)> {
+    let below = [trap.service.path(), trap.private.path()].map(files_below).concat();
+    below.into_iter().map(|path| (path.clone(), path.symlink_metadata().unwrap().uid())).collect()
 }

@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{MetadataExt as _, chown},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
@@ -13,8 +13,6 @@ use tempfile::TempDir;
 use crate::faults::crash::{disk, scenario::not_run};
 
 const ENGINES: [&str; 2] = ["sled", "sqlite"];
-/// The user of the service.
-const NOBODY: u32 = 65_534;
 
 /// How the service that wrote a store has ended.
 #[derive(Debug, Clone, Copy)]
@@ -69,22 +67,12 @@ fn names(listing: &[(PathBuf, [i64; 6], Vec<u8>)]) -> Vec<&Path> {
     listing.iter().map(|(path, ..)| path.as_path()).collect()
 }
 
-/// Gives everything to the user of the service, where this machine lets us.
-fn give_away(path: &Path) {
-    if rustix::process::geteuid().is_root() {
-        for (path, ..) in listing(path) {
-            chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
-        }
-    }
-}
-
 #[test]
 fn looking_changes_nothing_in_a_store() {
     for engine in ENGINES {
         for end in [End::Stopped, End::Killed] {
             let directory = TempDir::new().unwrap();
             let store = store_in(directory.path(), engine, end);
-            give_away(directory.path());
             let before = listing(directory.path());
             look(&store, |command, finished| {
                 let case = format!("{command}, {engine}, {end:?}: {}", finished.stderr);

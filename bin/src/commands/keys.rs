@@ -19,7 +19,7 @@ use clap::{
     builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
 };
 
-use crate::output;
+use crate::{output, wire};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeysCommand {
@@ -98,11 +98,11 @@ pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
         KeysCommand::Issue { name, scopes, expires_in, rate_limit, file } => {
             let scopes = Scopes::new(scopes).unwrap_or(Scopes::READ_WRITE);
             let new = NewKey { name, scopes, rate_limit, expires: expires(expires_in) };
-            issue(&KeyFile::at(file.path), new, now)
+            issue(&wire::key_file(&file.path)?, new, now)
         }
-        KeysCommand::List { file } => list(&KeyFile::at(file.path)),
+        KeysCommand::List { file } => list(&wire::key_file(&file.path)?),
         KeysCommand::Rotate { id, overlap, expires_in, file } => {
-            let rotated = KeyFile::at(file.path).rotate(&id_of(&id), overlap, expires(expires_in), now);
+            let rotated = wire::key_file(&file.path)?.rotate(&id_of(&id), overlap, expires(expires_in), now);
             let (issued, replaced) = rotated?;
             let end = match (replaced.state(now), replaced.end()) {
                 (KeyState::Active, end) => {
@@ -112,7 +112,7 @@ pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
             };
             show(&issued, &format!("the old key {} is {end}\n", replaced.id()))
         }
-        KeysCommand::Revoke { id, file } => revoke(&KeyFile::at(file.path), &id_of(&id)),
+        KeysCommand::Revoke { id, file } => revoke(&wire::key_file(&file.path)?, &id_of(&id)),
     }
 }
 

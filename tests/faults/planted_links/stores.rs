@@ -11,7 +11,7 @@ use std::{
 use harness::{App, petstore};
 use tempfile::TempDir;
 
-use super::{Plant, Service, Trap, is_root};
+use super::{Plant, Service, Trap};
 
 const SLED: &str = "lock mark mark.new ballast not-synced sled/db sled/conf sled/snap.0000000000000001 \
                     sled/snap.0000000000000002.generating";
@@ -19,9 +19,9 @@ const SQLITE: &str = ".lock .mark .mark.new .ballast .not-synced -wal -shm -jour
 /// Directories that are created in a store.
 const DIRECTORIES: [&str; 3] = ["log/sled", "log/sled/blobs", "log/dry-run"];
 
-/// Runs everything that opens a store, and looks after each whether it was led astray.
+/// Runs everything that opens a store, and checks after each that no link was followed.
 fn open_in_every_way(trap: &Trap, engine: &str, output: &str) {
-    let store = format!("{engine}:{}", trap.path("log").display());
+    let store = store_in(trap.service.path(), engine);
     let elsewhere = TempDir::new().unwrap();
     let target = format!("sled:{}", elsewhere.path().join("target").display());
     for command in [
@@ -39,24 +39,25 @@ fn open_in_every_way(trap: &Trap, engine: &str, output: &str) {
     trap.check(&format!("{output}, serve"));
 }
 
-/// A store of the engine with a few pets in it, as a service left it that was killed.
-fn store_in(directory: &Path, engine: &str) {
-    let store = format!("{engine}:{}", directory.join("log").display());
-    let mut app = App::on(&store);
+/// Puts a pet into a store, and kills the service.
+pub(super) fn fill(store: &str) {
+    let mut app = App::on(store);
     assert_eq!(app.post(r#"{"name":"Rex","categoryId":1,"status":"available"}"#).status, 201);
     app.kill();
 }
 
+fn store_in(directory: &Path, engine: &str) -> String {
+    format!("{engine}:{}", directory.join("log").display())
+}
+
 fn copy_all(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg("-a").arg(from.join(".")).arg(to).status().unwrap().success());
-    let owner = format!("{0}:{0}", super::NOBODY);
-    assert!(Command::new("chown").args(["-R", &owner]).arg(to).status().unwrap().success());
 }
 
 /// The files have these names after `prefix`.
-fn links_lead_root_nowhere(engine: &str, prefix: &str, names: &str) {
+fn links_are_not_followed(engine: &str, prefix: &str, names: &str) {
     let template = TempDir::new().unwrap();
-    store_in(template.path(), engine);
+    fill(&store_in(template.path(), engine));
     for name in names.split(' ').map(|name| format!("{prefix}{name}")) {
         let name = name.as_str();
         for plant in Plant::ALL {
@@ -76,26 +77,19 @@ fn links_lead_root_nowhere(engine: &str, prefix: &str, names: &str) {
 }
 
 #[test]
-fn links_in_a_sled_store_lead_root_nowhere() {
-    if is_root("links in a sled store") {
-        links_lead_root_nowhere("sled", "log/", SLED);
-    }
+fn links_in_a_sled_store_are_not_followed() {
+    links_are_not_followed("sled", "log/", SLED);
 }
 
 #[test]
-fn root_follows_no_links_next_to_a_sqlite_store() {
-    if is_root("links next to a SQLite store") {
-        links_lead_root_nowhere("sqlite", "log", SQLITE);
-    }
+fn links_next_to_a_sqlite_store_are_not_followed() {
+    links_are_not_followed("sqlite", "log", SQLITE);
 }
 
 #[test]
-fn root_follows_no_links_to_directories_in_a_sled_store() {
-    if !is_root("links to directories in a sled store") {
-        return;
-    }
+fn links_to_directories_in_a_sled_store_are_not_followed() {
     let template = TempDir::new().unwrap();
-    store_in(template.path(), "sled");
+    fill(&store_in(template.path(), "sled"));
     for name in DIRECTORIES {
         let trap = Trap::new();
         copy_all(template.path(), trap.service.path());
@@ -103,7 +97,7 @@ fn root_follows_no_links_to_directories_in_a_sled_store() {
         let mut records = File::options().append(true).open(trap.path("log/sled/db")).unwrap();
         records.write_all(&[7; 100]).unwrap();
         let _ = fs::remove_dir_all(trap.path(name));
-        symlink(trap.root.path(), trap.path(name)).unwrap();
+        symlink(trap.private.path(), trap.path(name)).unwrap();
         open_in_every_way(&trap, "sled", &format!("link to a directory {name}"));
     }
 }
@@ -111,7 +105,7 @@ fn root_follows_no_links_to_directories_in_a_sled_store() {
 #[test]
 fn a_sqlite_store_is_found_through_a_link_to_its_file() {
     let directory = TempDir::new().unwrap();
-    store_in(directory.path(), "sqlite");
+    fill(&store_in(directory.path(), "sqlite"));
     let link = directory.path().join("link");
     symlink(directory.path().join("log"), &link).unwrap();
     let store = format!("sqlite:{}", link.display());
