@@ -1,24 +1,19 @@
 //! Private files: created 0600 in directories created 0700, and replaced atomically. A leaf that every adapter may use.
 //!
 //! A file that an operator names may be a link, so it is opened through links. A file that petstore creates next to it
-//! is never opened through a symbolic link, must be a regular file with one name, and changes its owner only when it is
-//! created. petstore may run as root in a directory of another user, and that user may have placed links there.
+//! is never opened through a symbolic link, and must be a regular file with one name.
 
 use std::{
-    ffi::OsStr,
-    fs::{DirBuilder, File, Metadata, TryLockError},
+    fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError},
     io::{self, Read as _, Write as _},
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, fchown},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
 
 use rustix::{
-    fs::{
-        AtFlags, CWD, FileType, Mode, OFlags, StatVfsMountFlags, openat, renameat, statat, statvfs, unlinkat,
-    },
-    io::Errno,
+    fs::{OFlags, StatVfsMountFlags, statvfs},
     process::geteuid,
 };
 
@@ -28,10 +23,6 @@ pub(crate) const DIRECTORY_MODE: u32 = 0o700;
 
 /// The delay between attempts to take a lock: the system has no lock with a timeout.
 const LOCK_RETRY_DELAY: Duration = Duration::from_millis(10);
-
-/// Flags that prevent waiting for the other end of a pipe that was put in the place of a file.
-const NON_BLOCKING: OFlags = OFlags::NONBLOCK.union(OFlags::CLOEXEC);
-const OWN_FILE: OFlags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(NON_BLOCKING);
 
 pub(crate) fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."))
@@ -55,32 +46,11 @@ pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Resolves the links in a path that an operator has named. Returns the path itself if the file does not exist. Root
-/// does not follow a link of another user to a file that this user does not own: it could be any file of root.
-pub(crate) fn behind_links(path: &Path) -> io::Result<PathBuf> {
-    let Ok(target) = path.canonicalize() else { return Ok(path.to_owned()) };
-    let owner = target.metadata()?.uid();
-    let leads_astray = |part: &Path| {
-        let link = part.symlink_metadata().ok().filter(Metadata::is_symlink);
-        link.is_some_and(|link| link.uid() != 0 && link.uid() != owner)
-    };
-    match path.ancestors().find(|part| leads_astray(part)) {
-        Some(link) if geteuid().is_root() => {
-            let why = format!(
-                "the link {} belongs to a different user than its target: name the target itself",
-                link.display()
-            );
-            Err(io::Error::new(io::ErrorKind::InvalidInput, why))
-        }
-        Some(_) | None => Ok(target),
-    }
-}
-
 /// Reads a regular file of at most `max` bytes that an operator has named, through links.
 pub(crate) fn read_named(path: &Path, max: u64) -> io::Result<Vec<u8>> {
-    let file = File::from(openat(CWD, path, OFlags::RDONLY | NON_BLOCKING, Mode::empty())?);
+    let file = options(OFlags::empty()).read(true).open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(not_regular());
+        return Err(invalid("it is not a regular file"));
     }
     read_up_to(&file, max)
 }
@@ -92,32 +62,22 @@ pub(crate) fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
 
 /// Opens an existing file of petstore for reading.
 pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
-    DirectoryEntry::of(path)?.open(OFlags::RDONLY | OFlags::NOFOLLOW | NON_BLOCKING)
+    open_own(path, options(OFlags::NOFOLLOW).read(true))
 }
 
 /// Opens an existing file of petstore for reading with direct I/O.
 pub(crate) fn open_past_cache(path: &Path) -> io::Result<File> {
-    DirectoryEntry::of(path)?.open(OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::DIRECT | NON_BLOCKING)
+    open_own(path, options(OFlags::NOFOLLOW | OFlags::DIRECT).read(true))
 }
 
 /// Opens an existing file of petstore for reading and writing.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
-    DirectoryEntry::of(path)?.open(OWN_FILE)
+    open_own(path, options(OFlags::NOFOLLOW).read(true).write(true))
 }
 
 /// Opens a file of petstore for reading and writing, and creates it if it is missing.
 pub(crate) fn open_or_create(path: &Path) -> io::Result<File> {
-    let place = DirectoryEntry::of(path)?;
-    loop {
-        if let Some(opened) = if_exists(place.open(OWN_FILE))? {
-            return Ok(opened);
-        }
-        match place.create_like(None) {
-            // Another process has created it in between.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            created => return created,
-        }
-    }
+    open_own(path, options(OFlags::NOFOLLOW).read(true).write(true).create(true))
 }
 
 /// Creates a file of petstore, or truncates the existing one.
@@ -174,27 +134,16 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 }
 
 /// Replaces a file like [`replace`], with the content that `write` produces, and returns the open file.
-///
-/// Creates and renames in one open directory, so that renaming this directory in between has no effect. The crate
-/// `tempfile` works on paths and cannot guarantee this.
 pub(crate) fn replace_with(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<File> {
-    let place = DirectoryEntry::of(path)?;
-    let draft_path = with_suffix(path, ".new");
-    let draft = DirectoryEntry { directory: place.directory.try_clone()?, name: name_of(&draft_path)? };
+    let (directory, draft) = (directory_of(path), with_suffix(path, ".new"));
     // A killed process may have left one.
-    draft.remove_if_exists()?;
-    let stored = draft.create_like(place.owner_of_regular_file()).and_then(|mut file| {
-        write(&mut file)?;
-        file.sync_all()?;
-        renameat(&draft.directory, draft.name, &place.directory, place.name)?;
-        Ok(file)
-    });
-    if stored.is_err() {
-        // The caller gets the first error.
-        let _ = draft.remove_if_exists();
-    }
-    let file = stored?;
-    place.directory.sync_all()?;
+    if_exists(fs::remove_file(&draft))?;
+    let name = draft.file_name().ok_or_else(|| invalid("the path does not name a file"))?;
+    let mut draft = tempfile::Builder::new().prefix(name).rand_bytes(0).tempfile_in(directory)?;
+    write(draft.as_file_mut())?;
+    draft.as_file().sync_all()?;
+    let file = draft.persist(path)?;
+    sync_directory(directory)?;
     Ok(file)
 }
 
@@ -222,59 +171,17 @@ pub(crate) fn is_readable_by_all(path: &Path) -> bool {
     path.metadata().is_ok_and(|file| file.mode() & 0o004 != 0)
 }
 
-/// A name in an open directory.
-struct DirectoryEntry<'a> {
-    directory: File,
-    name: &'a OsStr,
+/// Options to open a file. Opening does not wait for the other end of a pipe that was put in the place of the file.
+fn options(flags: OFlags) -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(FILE_MODE).custom_flags((flags | OFlags::NONBLOCK).bits().cast_signed());
+    options
 }
 
-type UserAndGroup = (u32, u32);
-
-impl<'a> DirectoryEntry<'a> {
-    fn of(path: &'a Path) -> io::Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = File::from(openat(CWD, directory_of(path), flags, Mode::empty())?);
-        Ok(Self { directory, name: name_of(path)? })
-    }
-
-    fn open(&self, flags: OFlags) -> io::Result<File> {
-        let file = match openat(&self.directory, self.name, flags, Mode::empty()) {
-            Err(Errno::LOOP) => return Err(link()),
-            opened => File::from(opened?),
-        };
-        check_alone(&file.metadata()?)?;
-        Ok(file)
-    }
-
-    /// Creates a new file. If this process is root, the file belongs to `owner`, or else to the owner of the directory,
-    /// so that a service of another user can read it.
-    fn create_like(&self, owner: Option<UserAndGroup>) -> io::Result<File> {
-        let flags = OWN_FILE | OFlags::CREATE | OFlags::EXCL;
-        let file = File::from(openat(&self.directory, self.name, flags, Mode::from_raw_mode(FILE_MODE))?);
-        if geteuid().is_root() {
-            let directory = self.directory.metadata()?;
-            let (user, group) = owner.unwrap_or((directory.uid(), directory.gid()));
-            // If root may not change the owner, the file stays with root, and the service reports that it cannot read
-            // it.
-            let _ = fchown(&file, Some(user), Some(group));
-        }
-        Ok(file)
-    }
-
-    fn owner_of_regular_file(&self) -> Option<UserAndGroup> {
-        let about = statat(&self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        let alone = FileType::from_raw_mode(about.st_mode).is_file() && about.st_nlink == 1;
-        alone.then_some((about.st_uid, about.st_gid))
-    }
-
-    fn remove_if_exists(&self) -> io::Result<()> {
-        let removed = unlinkat(&self.directory, self.name, AtFlags::empty());
-        if_exists(removed.map_err(io::Error::from)).map(drop)
-    }
-}
-
-fn name_of(path: &Path) -> io::Result<&OsStr> {
-    path.file_name().ok_or_else(|| invalid("the path does not name a file"))
+fn open_own(path: &Path, options: &OpenOptions) -> io::Result<File> {
+    let file = options.open(path).map_err(|error| if path.is_symlink() { link() } else { error })?;
+    check_alone(&file.metadata()?)?;
+    Ok(file)
 }
 
 fn read_up_to(file: &File, max: u64) -> io::Result<Vec<u8>> {
@@ -290,7 +197,7 @@ fn read_up_to(file: &File, max: u64) -> io::Result<Vec<u8>> {
 fn check_alone(about: &Metadata) -> io::Result<()> {
     match about.file_type() {
         kind if kind.is_symlink() => Err(link()),
-        kind if !kind.is_file() => Err(not_regular()),
+        kind if !kind.is_file() => Err(invalid("it is not a regular file")),
         _ if about.nlink() > 1 => Err(invalid("it has another hard link: remove that link")),
         _ => Ok(()),
     }
@@ -302,10 +209,6 @@ fn at(path: &Path, error: &io::Error) -> io::Error {
 
 fn link() -> io::Error {
     invalid("it is a symbolic link, which petstore does not follow: remove it")
-}
-
-fn not_regular() -> io::Error {
-    invalid("it is not a regular file")
 }
 
 fn invalid(why: &'static str) -> io::Error {

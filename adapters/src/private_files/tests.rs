@@ -5,7 +5,7 @@ use std::{
     os::unix::fs::{PermissionsExt as _, symlink},
 };
 
-use rustix::fs::mkfifoat;
+use rustix::fs::{CWD, Mode, mkfifoat};
 use tempfile::TempDir;
 
 use super::*;

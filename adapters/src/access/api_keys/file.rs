@@ -101,8 +101,7 @@ impl KeyFile {
 
     /// Locks the key file and the files that belong to it against changes by other processes. Reading needs no lock.
     pub(super) fn lock(&self, timeout: Duration) -> Result<LockedKeyFile, KeyFileError> {
-        let target =
-            Self::at(private_files::behind_links(&self.path).map_err(io_error("change", &self.path))?);
+        let target = Self::at(self.target());
         let path = private_files::with_suffix(&target.path, ".lock");
         match private_files::lock(&path, timeout) {
             Ok(lock) => Ok(LockedKeyFile { target, _lock: lock }),

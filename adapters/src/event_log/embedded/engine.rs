@@ -25,8 +25,7 @@ pub trait Engine: Records + Sized {
     fn exists(layout: &Layout) -> Result<bool, LogError>;
 
     /// Returns the existing files of the log. Called before the engine opens any of them. Rejects links where the
-    /// engine would open or create a file or directory, because the process may run as root in a directory of another
-    /// user.
+    /// engine would open or create a file or directory, because other users may have planted them.
     fn files(layout: &Layout) -> io::Result<Vec<PathBuf>>;
 
     /// Returns the files that records are written to. All of them exist after [`prepare`](Self::prepare). If one is

@@ -1,5 +1,5 @@
 //! A read-only log, of an intact store or of the intact records of a damaged one. It changes no files, so it works on a
-//! read-only disk, and root leaves no files in the store of another user.
+//! read-only disk.
 
 use std::{fs::File, path::Path, sync::Arc, time::Duration};
 
