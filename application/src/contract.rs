@@ -219,6 +219,7 @@ pub async fn a_reopened_log_holds_everything(open: impl AsyncFn() -> Arc<dyn Eve
         head = fill(&*log, head, 5).await;
         expected = read_all(&*log).await;
         assert_eq!(expected.len() as u64, head.position.0, "a reopened log accepts more");
+        log.close().await;
     }
 }
 

@@ -6,9 +6,10 @@ use domain::{Pet, PetId};
 use thiserror::Error;
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    task::{JoinHandle, JoinSet},
+    task::JoinSet,
     time,
 };
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     commands::{CreatePet, Created, WriteCommand, WriteError},
@@ -29,12 +30,15 @@ use crate::{
 const DURABILITY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The pet store of one node. Reads are served from memory; writes go through one writer.
+///
+/// Dropping it does the same as [`close`](Self::close), without waiting.
 pub struct PetStore {
     replica: Replica,
     requests: mpsc::Sender<QueuedCommand>,
-    writer: JoinHandle<()>,
-    /// The background tasks of a shared log; they end with the store.
-    background: JoinSet<()>,
+    /// Cancelled when the store is closed or dropped.
+    stop: CancellationToken,
+    /// The writer, and the background tasks of a shared log.
+    tasks: TaskTracker,
     pets_max: Option<usize>,
 }
 
@@ -81,7 +85,7 @@ impl PetStore {
     /// How long a client waits for its pet to be durable.
     pub const WRITE_TIMEOUT: Duration = writer::APPEND_TIMEOUT;
 
-    /// Replays the log into the read model and starts the writer.
+    /// Replays the log into the read model and starts the writer. Closes the log after an error.
     pub async fn open(
         log: Arc<dyn EventLog>,
         read_model: Box<dyn ReadModel>,
@@ -90,22 +94,27 @@ impl PetStore {
     ) -> Result<Self, LogError> {
         let state = Arc::new(NodeState::new(read_model));
         let replica = Replica::new(log, state, options.progress.clone());
-        replica.start(options.known).await?;
+        if let Err(error) = replica.start(options.known).await {
+            replica.log.close().await;
+            return Err(error);
+        }
         let (requests, queue) = mpsc::channel(Self::QUEUE_MAX);
-        let writer = Writer::new(replica.clone(), clock, queue, &options);
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let writer = Writer::new(replica.clone(), clock, queue, stop.clone(), &options);
         let stop_writes = |health: &mut Health, error: LogError| health.stop_writes(&error);
-        let writer = tokio::spawn(supervise("writer", writer.run(), replica.clone(), stop_writes));
-        let mut background = JoinSet::new();
+        tasks.spawn(supervise("writer", writer.run(), replica.clone(), stop_writes));
         match options.access {
             // The durability of an embedded engine does not change while it is open.
             LogAccess::Exclusive => {}
             LogAccess::Shared => {
                 let follower = replica.clone().follow();
-                background.spawn(supervise("follower", follower, replica.clone(), Health::stop_follower));
-                background.spawn(log_durability_changes(replica.log.clone()));
+                let follower = supervise("follower", follower, replica.clone(), Health::stop_follower);
+                tasks.spawn(stop.clone().run_until_cancelled_owned(follower));
+                let durability = log_durability_changes(replica.log.clone());
+                tasks.spawn(stop.clone().run_until_cancelled_owned(durability));
             }
         }
-        Ok(Self { replica, requests, writer, background, pets_max: options.pets_max })
+        Ok(Self { replica, requests, stop, tasks, pets_max: options.pets_max })
     }
 
     /// Returns one page of pets.
@@ -238,11 +247,13 @@ impl PetStore {
         self.replica.health.subscribe()
     }
 
-    /// Stops the writer and releases the log. No client waits for a reply, so an unclear append stays unresolved.
-    pub async fn close(self) {
-        drop((self.background, self.requests));
-        // A panic of the writer was reported when it happened.
-        let _ = self.writer.await;
+    /// Stops accepting creates, finishes the queued ones, and closes the log. Reads continue from memory. An append with
+    /// an unclear outcome stays unresolved once its clients have stopped waiting.
+    pub async fn close(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+        self.replica.log.close().await;
     }
 
     /// Calls `query` with the pets, unless reads are rejected.
@@ -255,6 +266,12 @@ impl PetStore {
     }
 }
 
+impl Drop for PetStore {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
 /// Runs a task. If it panics, the health reports it.
 async fn supervise(
     part: &'static str,
@@ -262,7 +279,7 @@ async fn supervise(
     replica: Replica,
     report: fn(&mut Health, LogError),
 ) {
-    // A `JoinSet`, so that the task ends with the store.
+    // A `JoinSet`, so that the task ends with this one.
     let mut running = JoinSet::new();
     running.spawn(task);
     if let Some(Err(panic)) = running.join_next().await {

@@ -61,6 +61,10 @@ pub trait EventLog: LogSource {
     async fn check_writable(&self) -> Result<(), LogError> {
         self.head().await.map(|_| ())
     }
+
+    /// Finishes the appends that have begun, and releases files and locks. Later calls may fail with [`Fault::Stopped`].
+    /// Dropping the log does the same, without waiting.
+    async fn close(&self) {}
 }
 
 /// Statistics about the storage. An engine on another machine has none.

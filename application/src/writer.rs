@@ -15,6 +15,7 @@ use tokio::{
     task,
     time::{self, Instant},
 };
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
@@ -59,6 +60,8 @@ pub(crate) struct Writer {
     replica: Replica,
     clock: Arc<dyn Clock>,
     queue: mpsc::Receiver<QueuedCommand>,
+    /// Cancelled when the store is closed.
+    stop: CancellationToken,
     waiting: VecDeque<QueuedCommand>,
     /// `None` if only this node writes to the log.
     fairness: Option<WriteFairness>,
@@ -84,12 +87,14 @@ impl Writer {
         replica: Replica,
         clock: Arc<dyn Clock>,
         queue: mpsc::Receiver<QueuedCommand>,
+        stop: CancellationToken,
         options: &Options,
     ) -> Self {
         Self {
             replica,
             clock,
             queue,
+            stop,
             waiting: VecDeque::new(),
             fairness: (options.access == LogAccess::Shared).then(WriteFairness::new),
             node: NodeId::random(),
@@ -100,24 +105,32 @@ impl Writer {
         }
     }
 
-    /// Runs until the queue is closed and drained.
+    /// Runs until the store is closed and the queue is drained.
     pub(crate) async fn run(mut self) {
-        let mut arrived = Vec::with_capacity(EVENTS_MAX);
         loop {
             if self.waiting.is_empty() {
-                match time::timeout(IDLE_CHECK_INTERVAL, self.queue.recv_many(&mut arrived, EVENTS_MAX)).await
-                {
-                    Ok(0) => return,
-                    Ok(_) => {}
+                match time::timeout(IDLE_CHECK_INTERVAL, self.next_request()).await {
+                    Ok(None) => return,
+                    Ok(Some(request)) => self.waiting.push_back(request),
                     Err(_elapsed) => {
                         self.check_idle_log().await;
                         continue;
                     }
                 }
             }
-            self.waiting.extend(arrived.drain(..));
             self.collect_batch().await;
             self.write().await;
+        }
+    }
+
+    /// Waits for the next request. Returns `None` once the store is closed and the queue is drained.
+    async fn next_request(&mut self) -> Option<QueuedCommand> {
+        tokio::select! {
+            request = self.queue.recv() => request,
+            () = self.stop.cancelled() => {
+                self.queue.close();
+                self.queue.recv().await
+            }
         }
     }
 
@@ -388,7 +401,7 @@ impl Writer {
         loop {
             self.stop_writes(&error);
             let is_short = error.fault == Fault::Unreachable && begun.elapsed() < APPEND_TIMEOUT;
-            if is_short && !self.queue.is_closed() {
+            if is_short && !self.stop.is_cancelled() {
                 time::sleep(RETRY_DELAY).await;
             } else if self.reject_all(error.fault, RETRY_DELAY).await.is_break() {
                 return;
@@ -400,11 +413,11 @@ impl Writer {
         }
     }
 
-    /// Rejects queued requests, and new ones until the next retry. Breaks when the queue is closed.
+    /// Rejects queued requests, and new ones until the next retry. Breaks when the store is closed.
     async fn reject_all(&mut self, fault: Fault, delay: Duration) -> ControlFlow<()> {
         self.reject(self.waiting.len(), fault);
         let next_try = Instant::now() + delay;
-        while let Ok(request) = time::timeout_at(next_try, self.queue.recv()).await {
+        while let Ok(request) = time::timeout_at(next_try, self.next_request()).await {
             let Some(request) = request else { return ControlFlow::Break(()) };
             self.waiting.push_back(request);
             self.reject(1, fault);

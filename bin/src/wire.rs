@@ -1,11 +1,6 @@
 //! Connects the adapters: opens logs, stores and keys.
 
-use std::{
-    io,
-    path::Path,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{io, path::Path, sync::Arc, time::Duration};
 
 use adapters::{
     access::{
@@ -20,7 +15,7 @@ use adapters::{
 };
 use application::{
     Options, PetStore, ReplayProgress,
-    ports::{Clock as _, Fault, LogError, LogIdentity},
+    ports::{Clock as _, EventLog, Fault, LogError, LogIdentity},
 };
 use tokio::{
     sync::Mutex,
@@ -31,11 +26,14 @@ use crate::{
     config::{AccessArguments, ServeArguments},
     engines::{EngineEntry, Location, Log, Source},
     file_owner::check_owner,
+    output,
     store_url::StoreUrl,
 };
 
 /// How long startup waits for an engine that cannot be reached.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a command waits for its log to close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 const RECORD_INTERVAL: Duration = Duration::from_secs(3);
 const START_RETRY_DELAY: Duration = Duration::from_millis(500);
 
@@ -43,6 +41,24 @@ const START_RETRY_DELAY: Duration = Duration::from_millis(500);
 pub(crate) async fn open_log(url: &StoreUrl) -> Result<Log, LogError> {
     let (engine, place) = engine_of(url)?;
     (engine.open)(place).await
+}
+
+/// Opens the log like [`open_log`], passes it to `work`, and closes it.
+pub(crate) async fn with_log<T>(
+    url: &StoreUrl,
+    work: impl AsyncFnOnce(&dyn EventLog) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let log = open_log(url).await?;
+    let outcome = work(&*log).await;
+    close_log(&*log).await;
+    outcome
+}
+
+/// Closes the log, unless the disk hangs. Every acknowledged commit is durable in either case.
+pub(crate) async fn close_log(log: &dyn EventLog) {
+    if time::timeout(CLOSE_TIMEOUT, log.close()).await.is_err() {
+        output::print_error("petstore: the log could not be closed; every acknowledged commit is durable");
+    }
 }
 
 /// Finds every readable record, without changing the store.
@@ -225,18 +241,15 @@ impl LogRecorder {
         }
     }
 
-    /// Records the first commit, and then every few seconds and whenever the health changes, while the store is open.
-    /// So a node that stops following its log records the newest commit that it has applied.
-    pub(crate) async fn run(self, store: Weak<PetStore>) {
-        let watched = store.upgrade().map(|store| (store.first_applied(), store.health_changes()));
-        let Some((first_applied, mut health)) = watched else { return };
-        first_applied.await;
-        while let Some(identity) = store.upgrade().map(|store| store.identity()) {
-            self.record(identity).await;
-            tokio::select! {
-                () = time::sleep(RECORD_INTERVAL) => {}
-                changed = health.changed() => if changed.is_err() { return },
-            }
+    /// Records the first commit, and then every few seconds and whenever the health changes, for as long as it is
+    /// polled. So a node that stops following its log records the newest commit that it has applied.
+    pub(crate) async fn run(self, store: Arc<PetStore>) {
+        let mut health = store.health_changes();
+        store.first_applied().await;
+        loop {
+            self.record(store.identity()).await;
+            // An error is impossible: the store holds the sender.
+            let _ = time::timeout(RECORD_INTERVAL, health.changed()).await;
         }
     }
 
@@ -297,7 +310,9 @@ mod tests {
         contract::a_reopened_log_holds_everything(async || open_log(&url).await.unwrap()).await;
         let id = CommitId(uuid::Uuid::nil());
         let known = LogIdentity { first: id, position: Position(20), newest: id };
-        assert_eq!(open_known_log(&url, Some(known)).await.unwrap().head().await, Ok(Position(20)));
+        let log = open_known_log(&url, Some(known)).await.unwrap();
+        assert_eq!(log.head().await, Ok(Position(20)));
+        log.close().await;
         let log = open_source(&url, &AccessArguments::default()).await.unwrap();
         let salvaged = salvage(&url).await.unwrap();
         assert_eq!(salvaged.last_known, log.head().await.unwrap());

@@ -61,6 +61,7 @@ fn main() {
         "{:<8} {:<18} {:>10} {:>9} {:>9} {:>8} {:>9} {:>14}",
         "engine", "start", "pets", "open, s", "ready, s", "CPU, s", "RSS, MB", "RSS/pet, bytes"
     );
+    let runtime = Runtime::new().expect("a runtime");
     for engine in &arguments.engines {
         let path = directory.join(format!("{engine}-{}-{}", arguments.pets, arguments.keys));
         if !path.exists() {
@@ -70,7 +71,7 @@ fn main() {
             for kind in Kind::ALL {
                 // Opening the log itself also closes it properly: the time that is the engine's own.
                 let begun = Instant::now();
-                drop(open_embedded(engine, &path.join("log")));
+                runtime.block_on(async { open_embedded(engine, &path.join("log")).close().await });
                 let opening = begun.elapsed();
                 let started = start(program, engine, &path, kind);
                 println!(
@@ -116,8 +117,10 @@ fn fill(engine: &str, path: &Path, arguments: &Arguments) {
     let log = open_embedded(engine, &unfinished.join("log"));
     let commits = (arguments.pets / arguments.per_commit).cast_unsigned();
     let entry = |id| entry(id, arguments.pets - arguments.keys);
-    runtime.block_on(contract::append_all(&*log, history(commits, arguments.per_commit, entry)));
-    drop(log);
+    runtime.block_on(async {
+        contract::append_all(&*log, history(commits, arguments.per_commit, entry)).await;
+        log.close().await;
+    });
     fs::rename(unfinished, path).expect("the directory can be renamed");
 }
 

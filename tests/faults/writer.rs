@@ -115,7 +115,11 @@ async fn closing_replies_to_every_accepted_request() {
     let store = alone(&log).await;
     let (first, second) = (create(&store), create(&store));
     assert_eq!(tokio::join!(first, second), (Ok(1), Ok(2)));
-    store.close().await;
+    let (queued, ()) = tokio::join!(create(&store), store.close());
+    assert_eq!(queued, Ok(3));
+    assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::Stopped)));
+    assert_eq!(visible(&store), [1, 2, 3], "reads continue");
+    drop(store);
     assert_eq!(Arc::strong_count(&log), 1, "a closed store has let go of its log");
 }
 

@@ -2,7 +2,7 @@
 
 mod engine;
 
-use std::{fs, sync::Arc};
+use std::{fs, path::Path, sync::Arc};
 
 use adapters::event_log::embedded::{EmbeddedLog, ReadOnlyLog};
 use application::{
@@ -24,14 +24,22 @@ async fn the_example_meets_the_contract() {
     .await;
 }
 
+/// Creates a log with so many commits, and closes it.
+async fn fill(path: &Path, commits: u64) {
+    let log = FileLog::open(path).unwrap();
+    contract::fill(&log, Version::START, commits).await;
+    log.close().await;
+}
+
 #[tokio::test]
 async fn the_example_drops_a_frame_that_was_never_acknowledged() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
-    contract::fill(&FileLog::open(&path).unwrap(), Version::START, 2).await;
+    fill(&path, 2).await;
     let whole = fs::read(&path).unwrap();
     fs::write(&path, [&whole[..], &whole[..30]].concat()).unwrap();
-    assert_eq!(FileLog::open(&path).unwrap().head().await, Ok(Position(2)));
+    let log = FileLog::open(&path).unwrap();
+    assert_eq!(log.head().await, Ok(Position(2)));
     assert!(fs::read(&path).unwrap() == whole, "the torn frame is gone");
 }
 
@@ -39,7 +47,7 @@ async fn the_example_drops_a_frame_that_was_never_acknowledged() {
 async fn the_example_rejects_a_log_that_has_lost_its_end_and_salvages_the_rest() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
-    contract::fill(&FileLog::open(&path).unwrap(), Version::START, 3).await;
+    fill(&path, 3).await;
     let whole = fs::read(&path).unwrap();
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     let rejected = FileLog::open(&path).unwrap_err();

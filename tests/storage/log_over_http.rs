@@ -11,7 +11,7 @@ use std::{
 };
 
 use adapters::event_log::sled::SledLog;
-use application::contract;
+use application::{contract, ports::EventLog as _};
 use harness::{
     App, Call, Finished, Response, added, digest, exported, finished, history, key_file, petstore, program,
     wait_until,
@@ -219,8 +219,10 @@ fn a_reader_that_does_not_read_is_closed_and_can_resume() {
     let name = "🐈".repeat(200);
     let records = history(LARGE, 50, |id| added(id, &name));
     let log = SledLog::open(path).unwrap();
-    tokio::runtime::Runtime::new().unwrap().block_on(contract::append_all(&log, records));
-    drop(log);
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        contract::append_all(&log, records).await;
+        log.close().await;
+    });
     let stored = exported(&store);
     app.use_store(&store);
     app.start_again();

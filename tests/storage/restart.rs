@@ -57,7 +57,7 @@ async fn a_log_with_another_record_format_is_rejected_and_left_unchanged() {
         let head = contract::fill(&*log, Version::START, 1).await;
         log.append(head, &in_format(format, &contract::record(2))).await.unwrap();
         let records = log.read(Position::START, ReadBound::BATCH).await.unwrap();
-        drop(log);
+        log.close().await;
         let database = |path: &Path| if engine == "sqlite" { fs::read(path).ok() } else { None };
         let bytes = database(&path);
 
@@ -74,11 +74,10 @@ async fn a_log_with_another_record_format_is_rejected_and_left_unchanged() {
             assert!(rejected.stderr.contains(&sentence), "{command:?}: {}", rejected.stderr);
             // sled rewrites its file whenever it is opened; what it stores must not change.
             assert!(database(&path) == bytes, "{command:?} left the file unchanged");
-            assert_eq!(
-                open_embedded(engine, &path).read(Position::START, ReadBound::BATCH).await,
-                Ok(records.clone()),
-                "{command:?}"
-            );
+            let log = open_embedded(engine, &path);
+            let kept = log.read(Position::START, ReadBound::BATCH).await;
+            log.close().await;
+            assert_eq!(kept, Ok(records.clone()), "{command:?}");
         }
     }
 }

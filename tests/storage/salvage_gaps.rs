@@ -104,7 +104,7 @@ async fn no_command_accepts_the_target_of_an_interrupted_run() {
         let interrupted = LocalSet::new().run_until(async { task::spawn_local(run).await }).await;
         assert!(interrupted.is_err_and(|error| error.is_panic()));
         assert_eq!(target.head().await, Ok(Position(PETS - 2)), "{engine}");
-        drop(target);
+        target.close().await;
 
         let rejected = app.try_start_again().expect_err("an unfinished salvage is not served").exits_with(1);
         let sentence = rejected.stderr.lines().last().unwrap_or_default();

@@ -33,8 +33,8 @@ use std::{
         Arc,
         mpsc::{self, SyncSender, TrySendError},
     },
-    thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    thread,
+    time::Duration,
 };
 
 use application::{
@@ -50,6 +50,7 @@ use tokio::{
     sync::{oneshot, watch},
     task, time,
 };
+use tokio_util::sync::CancellationToken;
 
 pub use copy::StoreCopy;
 pub use engine::{CloseMode, Engine, open_copy};
@@ -70,20 +71,16 @@ use log_thread::{LogThread, QueuedAppend};
 /// The maximum number of queued appends; further ones are rejected. A node has one writer, so there is rarely more than
 /// one.
 const QUEUE_MAX: usize = 64;
-/// How long dropping a log may take, and how often it looks whether the thread has ended.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
-const CLOSE_INTERVAL: Duration = Duration::from_millis(1);
 /// How long a call may take before the engine is asked to [`unblock`](Engine::unblock) its callers.
 const UNBLOCK_DELAY: Duration = Duration::from_secs(1);
 
-/// A log on an embedded engine. Holds its store until it is dropped. Dropping blocks until everything is closed, but at
-/// most 15 seconds if the disk hangs.
+/// A log on an embedded engine. Holds its store until it is closed or dropped.
 pub struct EmbeddedLog<E: Engine> {
     shared: Arc<SharedState<E>>,
-    /// `None` only while the log is being dropped.
-    requests: Option<SyncSender<QueuedAppend>>,
-    /// `None` only while the log is being dropped.
-    thread: Option<JoinHandle<()>>,
+    /// `None` once the log is closed. The thread ends when its queue is disconnected and drained.
+    requests: RwLock<Option<SyncSender<QueuedAppend>>>,
+    /// Cancelled when the thread has ended and the store is released.
+    ended: CancellationToken,
 }
 
 impl<E: Engine> EmbeddedLog<E> {
@@ -96,10 +93,18 @@ impl<E: Engine> EmbeddedLog<E> {
         let log_thread = LogThread::<E>::open(path.as_ref())?;
         let shared = log_thread.shared.clone();
         let (requests, queue) = mpsc::sync_channel(QUEUE_MAX);
-        let thread = thread::Builder::new().name("petstore-log".into()).spawn(move || log_thread.run(&queue));
-        let thread = thread
+        let ended = CancellationToken::new();
+        let guard = ended.clone().drop_guard();
+        let run = move || {
+            // Dropped last, even if the thread panics.
+            let _guard = guard;
+            log_thread.run(&queue);
+        };
+        thread::Builder::new()
+            .name("petstore-log".into())
+            .spawn(run)
             .map_err(|error| Fault::CannotOpen.error(format!("cannot start the log thread: {error}")))?;
-        Ok(Self { shared, requests: Some(requests), thread: Some(thread) })
+        Ok(Self { shared, requests: RwLock::new(Some(requests)), ended })
     }
 
     /// Opens the store at `path` like [`open`](Self::open), but fails if it does not exist.
@@ -123,11 +128,6 @@ impl<E: Engine> EmbeddedLog<E> {
             }
         }
     }
-
-    /// Whether the thread has ended, which it does early only if it panics.
-    fn has_stopped(&self) -> bool {
-        self.thread.as_ref().is_some_and(JoinHandle::is_finished)
-    }
 }
 
 #[async_trait]
@@ -141,7 +141,7 @@ impl<E: Engine> LogSource for EmbeddedLog<E> {
     }
 
     async fn head(&self) -> Result<Position, LogError> {
-        if self.has_stopped() { Err(stopped()) } else { self.shared.head() }
+        if self.ended.is_cancelled() { Err(stopped()) } else { self.shared.head() }
     }
 
     async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
@@ -167,37 +167,25 @@ impl<E: Engine> EventLog for EmbeddedLog<E> {
         // The thread may be busy opening the log again.
         self.head().await.map_err(AppendError::Closed)?;
         let (reply, outcome) = oneshot::channel();
-        let requests = self.requests.as_ref().expect("only drop takes the queue");
         let request = QueuedAppend { expected, record: record.clone(), reply };
-        requests.try_send(request).map_err(|error| match error {
-            TrySendError::Full(_) => AppendError::NotStored(
-                Fault::Unreachable.error("too many appends are queued; try again in a moment"),
-            ),
-            TrySendError::Disconnected(_) => AppendError::Closed(stopped()),
-        })?;
+        let queued = self.requests.read().as_ref().map(|requests| requests.try_send(request));
+        match queued {
+            Some(Ok(())) => {}
+            Some(Err(TrySendError::Full(_))) => {
+                let error = Fault::Unreachable.error("too many appends are queued; try again in a moment");
+                return Err(AppendError::NotStored(error));
+            }
+            Some(Err(TrySendError::Disconnected(_))) | None => return Err(AppendError::Closed(stopped())),
+        }
         self.unblocking(outcome).await.unwrap_or_else(|_| {
             // The thread took the append and panicked.
             Err(AppendError::Closed(stopped()))
         })
     }
-}
 
-impl<E: Engine> Drop for EmbeddedLog<E> {
-    fn drop(&mut self) {
-        self.requests = None;
-        let deadline = Instant::now() + CLOSE_TIMEOUT;
-        while !self.has_stopped() {
-            if Instant::now() >= deadline {
-                tracing::warn!(
-                    target: "petstore::storage",
-                    "the log could not be closed, because the disk does not respond; every acknowledged commit is durable"
-                );
-                return;
-            }
-            thread::sleep(CLOSE_INTERVAL);
-        }
-        // A panic of the thread was reported when it happened.
-        let _ = self.thread.take().map(JoinHandle::join);
+    async fn close(&self) {
+        self.requests.write().take();
+        self.unblocking(self.ended.cancelled()).await;
     }
 }
 
@@ -280,5 +268,5 @@ impl<E: Engine> SharedState<E> {
 }
 
 fn stopped() -> LogError {
-    Fault::Stopped.error("the log thread ended unexpectedly; restart the service")
+    Fault::Stopped.error("the log thread has ended; restart the service")
 }

@@ -20,7 +20,6 @@ use application::PetStore;
 use sd_notify::NotifyState;
 use tokio::{
     net::TcpListener,
-    runtime::Handle,
     signal::unix::{Signal, SignalKind, signal},
     sync::oneshot,
     task::{JoinHandle, spawn_blocking},
@@ -46,10 +45,6 @@ const ADMIN_CONNECTIONS_MAX: usize = 100;
 
 /// How long the log may take to finish its last commit and to close, after the last request.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The number of checks, and the delay between them, whether the last requests have released the store.
-const CLOSE_TRIES_MAX: u32 = 100;
-const CLOSE_RETRY_DELAY: Duration = Duration::from_millis(10);
 
 /// How long flushing the output may delay the exit, for each of the two streams.
 const OUTPUT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -156,7 +151,7 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
         }
     };
     let store = Arc::new(store);
-    tokio::spawn(recorder.clone().run(Arc::downgrade(&store)));
+    tokio::spawn(recorder.clone().run(store.clone()));
     service.open(store.clone());
     let (server, address) = match early {
         Some(listening) => listening,
@@ -187,12 +182,12 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
         if let Some(admin) = admin {
             admin.stop().await?;
         }
-        drop(service);
         let close = async {
             // Writes files, and a hanging disk must not delay signals.
             spawn_blocking(move || keys.save_last_uses()).await?;
             recorder.record(store.identity()).await;
-            close(store).await
+            store.close().await;
+            anyhow::Ok(())
         };
         match tokio::time::timeout(CLOSE_TIMEOUT, close).await {
             Ok(closed) => closed,
@@ -273,24 +268,6 @@ fn listen(address: SocketAddr, flag: &str) -> anyhow::Result<(TcpListener, Socke
     })?;
     let address = listener.local_addr()?;
     Ok((listener, address))
-}
-
-/// Closes the store once the last request has released it. Aborted connections release it in a moment. A request that
-/// still holds the store after that ends with the process; no acknowledged commit is lost.
-async fn close(mut store: Arc<PetStore>) -> anyhow::Result<()> {
-    for _ in 0..CLOSE_TRIES_MAX {
-        match Arc::try_unwrap(store) {
-            Ok(store) => {
-                // Closing an embedded log blocks, and a hanging disk must not delay signals.
-                let runtime = Handle::current();
-                let closed = spawn_blocking(move || runtime.block_on(store.close())).await;
-                return closed.context("the log could not be closed");
-            }
-            Err(shared) => store = shared,
-        }
-        tokio::time::sleep(CLOSE_RETRY_DELAY).await;
-    }
-    Ok(())
 }
 
 /// Prints the state of the store, and a curl command if the first key is still active.

@@ -70,7 +70,10 @@ fn history(engine: Engine, directory: &Path) -> String {
     let url = engine.url(directory);
     let (scheme, path) = url.split_once(':').unwrap();
     let log = open_embedded(scheme, Path::new(path));
-    tokio::runtime::Runtime::new().unwrap().block_on(contract::fill(&*log, Version::START, COMMITS));
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        contract::fill(&*log, Version::START, COMMITS).await;
+        log.close().await;
+    });
     url
 }
 

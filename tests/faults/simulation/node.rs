@@ -156,22 +156,10 @@ impl Node {
                 Ok(())
             }
             End::Closed => {
-                let life = sole_owner(life).await;
                 let closing = time::timeout(CLOSING_MAX, life.store.close()).await;
                 closing.map_err(|_| format!("node {} does not end when it is closed", self.index))
             }
         }
-    }
-}
-
-/// Waits until every request in flight has a response.
-async fn sole_owner(mut life: Arc<Life>) -> Life {
-    loop {
-        match Arc::try_unwrap(life) {
-            Ok(life) => return life,
-            Err(shared) => life = shared,
-        }
-        time::sleep(Duration::from_millis(50)).await;
     }
 }
 

@@ -41,7 +41,7 @@ async fn a_history_with_a_record_that_the_server_does_not_take_is_not_copied_at_
     let head = contract::fill(&log, Version::START, 3).await;
     let previous = contract::head_hash(&log, head.position).await;
     log.append(head, &large_record(previous, 4)).await.unwrap();
-    drop(log);
+    log.close().await;
     let (from, to) = (format!("sled:{}", directory.path().join("log").display()), cluster.url("COPY"));
     let file = directory.path().join("export.jsonl");
     fs::write(&file, petstore(["log", "export", "--store", &from]).stdout).unwrap();

@@ -100,9 +100,10 @@ fn stopped(engine: &str, commits: u64, pets: i64) -> App {
     let path = directory.path().join("log");
     let store = format!("{engine}:{}", path.display());
     let log = open_embedded(engine, &path);
-    let filled = contract::append_all(&*log, history(commits, pets, entry));
-    tokio::runtime::Runtime::new().unwrap().block_on(filled);
-    drop(log);
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        contract::append_all(&*log, history(commits, pets, entry)).await;
+        log.close().await;
+    });
     App::stopped_on(program(), &store, directory, &["--ops-listen", "127.0.0.1:0"])
 }
 

@@ -24,6 +24,7 @@ use super::{
     opening::{self, LockedStore},
     panics,
     space::{self, Space},
+    stopped,
 };
 
 /// The interval at which the high-water mark is synced after commits, files and free space are measured, an idle log
@@ -284,6 +285,7 @@ impl<E: Engine> LogThread<E> {
     }
 
     fn close(mut self) {
+        *self.shared.closed.write() = Some(stopped());
         let closed = match self.state {
             ThreadState::Open | ThreadState::Full if self.changed => {
                 let settled = self.store.mark.settle().map_err(io_error("writing the high-water mark"));

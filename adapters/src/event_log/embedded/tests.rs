@@ -24,6 +24,7 @@ macro_rules! check_engine {
             a_reopened_log_holds_everything,
             a_record_over_the_limit_is_rejected_and_the_log_keeps_working,
             a_store_in_use_cannot_be_opened_until_it_is_closed,
+            a_log_that_is_dropped_releases_its_store,
             a_store_that_an_earlier_process_left_in_doubt_is_compared_with_the_disk_and_opens,
             a_failed_write_closes_the_log_until_it_reopens_by_itself,
             a_log_whose_files_are_gone_is_closed_permanently,
@@ -56,6 +57,13 @@ fn store<E: Engine>(directory: &TempDir) -> PathBuf {
 pub(crate) async fn append_up_to<E: Engine>(log: &EmbeddedLog<E>, commits: u64) -> Version {
     let head = contract::version(log).await;
     contract::fill(log, head, commits - head.position.0).await
+}
+
+/// Creates a store with so many commits, and closes it.
+pub(crate) async fn store_with<E: Engine>(path: &Path, commits: u64) {
+    let log = EmbeddedLog::<E>::open(path).unwrap();
+    append_up_to(&log, commits).await;
+    log.close().await;
 }
 
 /// Everything in the log, or the first error.
@@ -106,10 +114,26 @@ pub(crate) async fn a_store_in_use_cannot_be_opened_until_it_is_closed<E: Engine
     let rejected = EmbeddedLog::<E>::open(&path).unwrap_err();
     assert_eq!(rejected.fault, Fault::CannotOpen);
     assert!(rejected.detail.contains("in use by another process"), "{rejected}");
-    append_up_to(&first, 3).await;
-    drop(first);
+    let head = append_up_to(&first, 3).await;
+    first.close().await;
     let again = EmbeddedLog::<E>::open(&path).unwrap();
     assert_eq!(again.head().await, Ok(Position(3)), "the rejected start has changed nothing");
+
+    let stopped = first.append(head, &record(4)).await.unwrap_err();
+    assert!(matches!(&stopped, AppendError::Closed(error) if error.fault == Fault::Stopped), "{stopped:?}");
+    assert_eq!(first.head().await.unwrap_err().fault, Fault::Stopped);
+    assert_eq!(first.read(Position::START, ReadBound::ONE).await.unwrap_err().fault, Fault::Stopped);
+}
+
+pub(crate) async fn a_log_that_is_dropped_releases_its_store<E: Engine>() {
+    let directory = TempDir::new().unwrap();
+    let path = store::<E>(&directory);
+    let log = EmbeddedLog::<E>::open(&path).unwrap();
+    let ended = log.ended.clone();
+    append_up_to(&log, 3).await;
+    drop(log);
+    ended.cancelled().await;
+    assert_eq!(EmbeddedLog::<E>::open(&path).unwrap().head().await, Ok(Position(3)));
 }
 
 pub(crate) async fn a_store_that_an_earlier_process_left_in_doubt_is_compared_with_the_disk_and_opens<
@@ -117,7 +141,7 @@ pub(crate) async fn a_store_that_an_earlier_process_left_in_doubt_is_compared_wi
 >() {
     let directory = TempDir::new().unwrap();
     let path = store::<E>(&directory);
-    append_up_to(&EmbeddedLog::<E>::open(&path).unwrap(), 50).await;
+    store_with::<E>(&path, 50).await;
     let marker = E::layout(&path).not_synced;
     std::fs::write(&marker, "in doubt").unwrap();
     let log = EmbeddedLog::<E>::open(&path).unwrap();

@@ -10,7 +10,7 @@ use application::{
 use tempfile::TempDir;
 
 use super::*;
-use crate::event_log::embedded::tests::append_up_to;
+use crate::event_log::embedded::tests::{append_up_to, store_with};
 
 mod any_embedded_engine {
     crate::event_log::embedded::tests::check_engine!(super::Sled);
@@ -24,7 +24,7 @@ async fn a_record_of_the_largest_size_survives_a_restart_and_gets_no_separate_fi
     let many_chunks =
         (2..=40).map(|position| Record { bytes: vec![b'y'; 60_000].into(), ..record(position) });
     contract::append_all(&log, [largest.clone()].into_iter().chain(many_chunks)).await;
-    drop(log);
+    log.close().await;
     let log = SledLog::open(directory.path()).unwrap();
     let first = log.read(Position::START, ReadBound::ONE).await.unwrap();
     assert!(first[0].bytes == largest.bytes, "the record comes back as it was");
@@ -34,6 +34,5 @@ async fn a_record_of_the_largest_size_survives_a_restart_and_gets_no_separate_fi
 
 /// A store with so many commits, closed again.
 async fn store_of(path: &Path, commits: u64) {
-    let log = SledLog::open(path).unwrap();
-    append_up_to(&log, commits).await;
+    store_with::<Sled>(path, commits).await;
 }

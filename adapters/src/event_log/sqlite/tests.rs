@@ -4,13 +4,16 @@ use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use application::{
     contract,
-    ports::{Fault, LogSource as _, ReadBound, Version},
+    ports::{Fault, LogSource as _, ReadBound},
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::*;
-use crate::event_log::embedded::ReadOnlyLog;
+use crate::event_log::embedded::{
+    ReadOnlyLog,
+    tests::{append_up_to, store_with},
+};
 
 mod any_embedded_engine {
     crate::event_log::embedded::tests::check_engine!(super::Sqlite);
@@ -22,15 +25,11 @@ fn directory() -> (TempDir, std::path::PathBuf) {
     (directory, path)
 }
 
-async fn fill(log: &SqliteLog, count: u64) {
-    contract::fill(log, Version::START, count).await;
-}
-
 #[tokio::test]
 async fn only_the_owner_can_read_the_files() {
     let (_directory, path) = directory();
     let log = SqliteLog::open(&path).unwrap();
-    fill(&log, 1).await;
+    append_up_to(&log, 1).await;
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(path.parent().unwrap()), 0o700);
     let files: Vec<_> =
@@ -54,7 +53,7 @@ async fn a_log_that_has_lost_commits_or_its_mark_is_rejected_and_left_unchanged(
     ];
     for (lose, words) in losses {
         let (_directory, path) = directory();
-        fill(&SqliteLog::open(&path).unwrap(), 3).await;
+        store_with::<Sqlite>(&path, 3).await;
         lose(&path);
         let before = fs::read(&path).ok();
         let rejected = SqliteLog::open(&path).unwrap_err();
@@ -73,7 +72,7 @@ fn delete(path: &Path, commits: &str) {
 async fn a_log_whose_database_was_emptied_after_a_crash_keeps_its_write_ahead_log() {
     let (directory, path) = directory();
     let log = SqliteLog::open(&path).unwrap();
-    fill(&log, 3).await;
+    append_up_to(&log, 3).await;
     let path = as_after_a_crash(&path, &directory.path().join("crashed"));
     fs::write(&path, "").unwrap();
     let waiting = fs::read(path.with_extension("db-wal")).unwrap();
@@ -108,7 +107,7 @@ async fn files_that_are_not_a_log_are_rejected_and_left_unchanged() {
 #[tokio::test]
 async fn a_log_of_a_newer_version_is_rejected() {
     let (_directory, path) = directory();
-    fill(&SqliteLog::open(&path).unwrap(), 1).await;
+    store_with::<Sqlite>(&path, 1).await;
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 2).unwrap();
     let rejected = SqliteLog::open(&path).unwrap_err();
     assert_eq!(rejected.fault, Fault::UnsupportedFormat);
@@ -118,7 +117,7 @@ async fn a_log_of_a_newer_version_is_rejected() {
 #[tokio::test]
 async fn rows_that_a_damaged_page_hides_are_missing_and_not_the_end() {
     let (_directory, path) = directory();
-    fill(&SqliteLog::open(&path).unwrap(), 3).await;
+    store_with::<Sqlite>(&path, 3).await;
     let log = SqliteLog::open(&path).unwrap();
     delete(&path, "position > 1");
     let damaged = log.read(Position(1), ReadBound::BATCH).await.unwrap_err();
@@ -129,7 +128,7 @@ async fn rows_that_a_damaged_page_hides_are_missing_and_not_the_end() {
 #[tokio::test]
 async fn a_missing_row_is_damage() {
     let (_directory, path) = directory();
-    fill(&SqliteLog::open(&path).unwrap(), 3).await;
+    store_with::<Sqlite>(&path, 3).await;
     delete(&path, "position = 2");
     let log = SqliteLog::open(&path).unwrap();
     let damaged = log.read(Position(1), ReadBound::BATCH).await.unwrap_err();
@@ -159,7 +158,6 @@ async fn the_write_ahead_log_is_moved_into_the_database_while_the_log_is_in_use(
     assert!(length(&path) >= 18 * RECORD as u64, "the database holds {} bytes", length(&path));
     let waiting = path.with_extension("db-wal");
     assert!(length(&waiting) < 5 * RECORD as u64, "the write-ahead log holds {} bytes", length(&waiting));
-    drop(log);
 }
 
 #[tokio::test]

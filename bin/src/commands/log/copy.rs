@@ -43,12 +43,14 @@ struct Lag {
 /// Copies up to the head.
 pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, access: &AccessArguments) -> anyhow::Result<()> {
     let source = wire::open_source(from, access).await?;
-    let target = wire::open_log(to).await?;
-    let before = target.head().await?;
-    let mut copied = Tally::default();
-    progress::copy_all(&*source, &*target, &mut copied).await?;
-    report::stored("copied", format!("{from} to {to}"), to, before, &copied);
-    Ok(())
+    wire::with_log(to, async |target| {
+        let before = target.head().await?;
+        let mut copied = Tally::default();
+        progress::copy_all(&*source, target, &mut copied).await?;
+        report::stored("copied", format!("{from} to {to}"), to, before, &copied);
+        Ok(())
+    })
+    .await
 }
 
 /// Copies until it is interrupted.
@@ -96,6 +98,7 @@ pub(super) async fn follow(
     tokio::select! {
         ended = copying => {
             let error = ended.expect_err("a copy that follows its source ends only with an error");
+            wire::close_log(&*target).await;
             return Err(anyhow!("{error}; the copy ends at position {}", tally.position()));
         }
         never = report_lag(&*source, reached.subscribe(), &lag, report_every) => match never {},
@@ -103,6 +106,7 @@ pub(super) async fn follow(
     }
     // An append that was interrupted may have been stored.
     let position = target.head().await.unwrap_or(reached.borrow().position);
+    wire::close_log(&*target).await;
     report::field("stopped", format!("the copy ends at position {position}"));
     if let Some(time) = reached.borrow().time {
         report::field("last", time.to_rfc3339_opts(SecondsFormat::Millis, true));

@@ -42,27 +42,29 @@ async fn import(
     url: &StoreUrl,
     progress: ProgressDisplay,
 ) -> anyhow::Result<()> {
-    let log = wire::open_log(url).await?;
-    CopyError::check_size(largest, &*log)?;
-    let before = log.head().await?;
-    let mut tally = Tally::default();
-    let imported = transfer::import(lines, &*log, &mut tally, |position| progress.reached(position)).await;
-    drop(progress);
-    imported.map_err(|error| {
-        let outcome = match tally.position() {
-            Position::START => "nothing was imported".to_owned(),
-            position => format!(
-                "{url} now holds the history up to position {position}, and importing a complete export resumes from there"
-            ),
-        };
-        match &error {
-            ExportError::Target(_) => anyhow!("{error}"),
-            ExportError::File(error) => anyhow!("cannot read {name}: {error}; {outcome}"),
-            ExportError::Log(_) | ExportError::NotAnExport { .. } => {
-                anyhow!("cannot import {name}: {error}; {outcome}")
+    wire::with_log(url, async |log| {
+        CopyError::check_size(largest, log)?;
+        let before = log.head().await?;
+        let mut tally = Tally::default();
+        let imported = transfer::import(lines, log, &mut tally, |position| progress.reached(position)).await;
+        drop(progress);
+        imported.map_err(|error| {
+            let outcome = match tally.position() {
+                Position::START => "nothing was imported".to_owned(),
+                position => format!(
+                    "{url} now holds the history up to position {position}, and importing a complete export resumes from there"
+                ),
+            };
+            match &error {
+                ExportError::Target(_) => anyhow!("{error}"),
+                ExportError::File(error) => anyhow!("cannot read {name}: {error}; {outcome}"),
+                ExportError::Log(_) | ExportError::NotAnExport { .. } => {
+                    anyhow!("cannot import {name}: {error}; {outcome}")
+                }
             }
-        }
-    })?;
-    report::stored("imported", format!("{name} into {url}"), url, before, &tally);
-    Ok(())
+        })?;
+        report::stored("imported", format!("{name} into {url}"), url, before, &tally);
+        Ok(())
+    })
+    .await
 }

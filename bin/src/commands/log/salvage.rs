@@ -23,14 +23,16 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, accept_gaps: bool) -> an
             return salvage_around_gaps(&remains, from, to).await;
         }
     }
-    let target = wire::open_log(to).await?;
     let mut intact = Tally::default();
-    let reason = match progress::copy_all(&*remains.log, &*target, &mut intact).await {
-        Ok(()) => None,
-        // Reaching the damage is the expected end.
-        Err(CopyError::Source(reason)) => Some(reason),
-        Err(error) => return Err(error.into()),
-    };
+    let copied = wire::with_log(to, async |target| {
+        match progress::copy_all(&*remains.log, target, &mut intact).await {
+            Ok(()) => Ok(None),
+            // Reaching the damage is the expected end.
+            Err(CopyError::Source(reason)) => Ok(Some(reason)),
+            Err(error) => Err(error.into()),
+        }
+    });
+    let reason = copied.await?;
     if intact.position() > Position::START {
         report::field("salvaged", format!("{from} into {to}"));
     }
@@ -46,12 +48,12 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, accept_gaps: bool) -> an
 
 /// Adds every readable commit to an empty log.
 async fn salvage_around_gaps(remains: &SalvagedLog, from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
-    let target = wire::open_log(to).await?;
-    let progress = ProgressDisplay::up_to(remains.last_known);
-    let reached = |position| progress.reached(position);
-    let salvaged = transfer::salvage_around_gaps(&*remains.log, remains.last_known, &*target, reached).await;
-    drop(progress);
-    let (gaps, tally) = salvaged?;
+    let salvaged = wire::with_log(to, async |target| {
+        let progress = ProgressDisplay::up_to(remains.last_known);
+        let reached = |position| progress.reached(position);
+        Ok(transfer::salvage_around_gaps(&*remains.log, remains.last_known, target, reached).await?)
+    });
+    let (gaps, tally) = salvaged.await?;
     report::field("salvaged", format!("{from} into {to}, with new positions and a new head hash"));
     report::tally(&tally);
     report::field("unreadable", report::ranges(&gaps));

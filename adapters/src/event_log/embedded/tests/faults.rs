@@ -59,7 +59,7 @@ async fn fail_and_recover<E: Engine>(store: &Path) {
     let before = head.position;
     assert!(after == before || after == before.next(), "nothing is lost: {after} after {before}");
     append_up_to(&log, after.0 + 20).await;
-    drop(log);
+    log.close().await;
     let log = EmbeddedLog::<E>::open(store).unwrap();
     assert_eq!(read_all(&log).await.unwrap().len() as u64, after.0 + 20);
 }

@@ -27,7 +27,7 @@ pub(crate) async fn an_engine_that_panics_while_it_writes_closes_the_log_which_i
     demand(&path, "nothing");
     assert_eq!(reopened(&log).await, Position(3));
     append_up_to(&log, 5).await;
-    drop(log);
+    log.close().await;
     assert_eq!(read_all(&EmbeddedLog::<E>::open(&path).unwrap()).await.unwrap().len(), 5);
 }
 

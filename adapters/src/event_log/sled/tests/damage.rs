@@ -94,7 +94,7 @@ async fn a_store_that_was_closed_is_not_taken_for_a_suspect_one() {
             let large = Record { bytes: vec![b'x'; 30_000].into(), ..record(position + 1) };
             last = Version::at(log.append(last, &large).await.unwrap(), large.id);
         }
-        drop(log);
+        log.close().await;
         let layout = Sled::layout(directory.path());
         assert_eq!(inspect::first_suspect_offset(&layout, last).unwrap(), None, "after round {round}");
     }

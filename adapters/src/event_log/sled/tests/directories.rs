@@ -41,6 +41,7 @@ async fn only_the_owner_can_read_the_directory() {
         let log = SledLog::open(&path).unwrap();
         let head = log.head().await.unwrap().0;
         append_up_to(&log, head + 2).await;
+        log.close().await;
     }
     let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
     for directory in [path.parent().unwrap(), &path, &path.join("sled")] {
