@@ -1,12 +1,11 @@
 //! The ports: interfaces that adapters implement. The docs of each port state what its adapters must do.
 
-use std::{sync::Arc, time::Duration};
+use std::{str::FromStr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use domain::{Pet, PetId};
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use crate::commit::{CommitId, LogIdentity, Position, Version};
@@ -252,8 +251,7 @@ pub struct Durability {
 }
 
 /// Levels of durability, in ascending order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DurabilityLevel {
     /// Lost when the process ends.
     Volatile,
@@ -263,6 +261,29 @@ pub enum DurabilityLevel {
     Synced,
     /// On the disks of a majority of machines before it is acknowledged.
     Replicated,
+}
+
+impl DurabilityLevel {
+    const ALL: [Self; 4] = [Self::Volatile, Self::Buffered, Self::Synced, Self::Replicated];
+
+    /// The name in options, metrics and responses.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Volatile => "volatile",
+            Self::Buffered => "buffered",
+            Self::Synced => "synced",
+            Self::Replicated => "replicated",
+        }
+    }
+}
+
+impl FromStr for DurabilityLevel {
+    type Err = &'static str;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let named = Self::ALL.into_iter().find(|level| level.name() == name);
+        named.ok_or("expected volatile, buffered, synced or replicated")
+    }
 }
 
 /// Serves every read from memory. No method waits for I/O.

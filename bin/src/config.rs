@@ -4,7 +4,6 @@
 mod log;
 
 use std::{
-    env,
     net::{SocketAddr, ToSocketAddrs as _},
     path::PathBuf,
     process,
@@ -22,7 +21,6 @@ use application::{codec, ports::DurabilityLevel};
 use clap::{
     Arg, Args, Parser, Subcommand, ValueEnum,
     builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
-    error::{ContextKind, ContextValue, ErrorKind},
 };
 use clap_complete::Shell;
 
@@ -51,38 +49,6 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-impl Cli {
-    /// Parses the arguments of this process. Exits after a mistake and for `--help`.
-    pub(crate) fn from_arguments() -> Self {
-        Self::try_parse().unwrap_or_else(|mut error| {
-            if let Some(variable) = invalid_variable(&error) {
-                error.insert(ContextKind::InvalidArg, ContextValue::String(variable));
-            }
-            if let Some((flag, value)) = negative_value(&error, env::args()) {
-                let message = format!("invalid value '{value}' for '{flag}': it must not be negative\n");
-                clap::Error::raw(ErrorKind::InvalidValue, message).exit();
-            }
-            // Names of this flag in other servers.
-            let unknown = error.get(ContextKind::InvalidArg).map(ToString::to_string);
-            if matches!(unknown.as_deref(), Some("--port" | "--host" | "--bind" | "--address")) {
-                let hint = "address and port are given together, for example --listen 127.0.0.1:8080";
-                error.remove(ContextKind::SuggestedArg);
-                error.remove(ContextKind::Usage);
-                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
-            }
-            error.exit()
-        })
-    }
-}
-
-/// The environment variable that holds the invalid value of a flag, if it comes from there.
-fn invalid_variable(error: &clap::Error) -> Option<String> {
-    let context = |kind| error.get(kind).map(ToString::to_string);
-    let (flag, value) = (context(ContextKind::InvalidArg)?, context(ContextKind::InvalidValue)?);
-    let name = variable(flag.split(' ').next()?.strip_prefix("--")?);
-    env::var(&name).is_ok_and(|set| set == value).then_some(name)
-}
-
 /// The name of the environment variable of a flag.
 fn variable(flag: &str) -> String {
     format!("PETSTORE_{}", flag.replace('-', "_").to_uppercase())
@@ -93,27 +59,6 @@ fn with_variable(argument: Arg) -> Arg {
     match argument.get_long().map(variable) {
         Some(name) => argument.env(name),
         None => argument,
-    }
-}
-
-/// The flag and the value, if the mistake is a negative number, which clap takes for a flag.
-fn negative_value(error: &clap::Error, arguments: impl Iterator<Item = String>) -> Option<(String, String)> {
-    let is_negative = |text: &str| {
-        text.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
-    };
-    match error.kind() {
-        ErrorKind::UnknownArgument => {
-            let arguments: Vec<_> = arguments.collect();
-            let pair =
-                arguments.windows(2).find(|pair| pair[0].starts_with("--") && is_negative(&pair[1]))?;
-            Some((pair[0].clone(), pair[1].clone()))
-        }
-        ErrorKind::ValueValidation => {
-            let context = |kind| error.get(kind).map(ToString::to_string);
-            let value = context(ContextKind::InvalidValue).filter(|value| is_negative(value))?;
-            Some((context(ContextKind::InvalidArg)?, value))
-        }
-        _ => None,
     }
 }
 
@@ -324,7 +269,6 @@ impl ServeArguments {
     /// Logs the configuration. A store URL shows no password.
     pub(crate) fn log(&self) {
         let limit = |limit: Option<RateLimit>| limit.map(|limit| limit.to_string());
-        let level = serde_json::to_value(self.require_durability).unwrap_or_default();
         tracing::info!(
             target: "petstore::service",
             version = VERSION,
@@ -332,7 +276,7 @@ impl ServeArguments {
             listen = %self.listen,
             ops_listen = self.ops_listen.map(tracing::field::display),
             store = %self.store.store,
-            require_durability = level.as_str(),
+            require_durability = self.require_durability.name(),
             keys = %self.keys.display(),
             tls_cert = self.tls_cert.as_ref().map(|path| tracing::field::display(path.display())),
             max_connections = self.max_connections,
@@ -366,7 +310,7 @@ fn durability() -> impl TypedValueParser<Value = DurabilityLevel> {
         ("replicated", "On the disks of a majority of servers before it is acknowledged"),
     ];
     PossibleValuesParser::new(levels.map(|(name, help)| PossibleValue::new(name).help(help)))
-        .map(|name| serde_json::from_value(name.into()).expect("these are the names of the levels"))
+        .try_map(|name| name.parse())
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

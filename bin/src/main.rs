@@ -14,6 +14,7 @@ mod wire;
 
 use std::process::ExitCode;
 
+use clap::Parser as _;
 use commands::documents;
 use config::{Cli, Command};
 use mimalloc::MiMalloc;
@@ -24,7 +25,7 @@ use mimalloc::MiMalloc;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    let outcome = match Cli::from_arguments().command {
+    let outcome = match Cli::parse().command {
         // Prints its own errors through the background writer, so that a stalled reader cannot block the exit.
         Command::Serve(arguments) => return commands::serve::run(*arguments),
         Command::Keys(command) => commands::keys::run(command),

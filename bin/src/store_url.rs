@@ -1,7 +1,6 @@
 //! Store URLs, which select a storage engine and a log.
 
 use std::{
-    env,
     ffi::OsStr,
     fmt,
     path::{self, Component, Path, PathBuf},
@@ -123,13 +122,8 @@ impl TypedValueParser for StoreUrlParser {
     ) -> Result<StoreUrl, clap::Error> {
         let parsed = value.to_str().ok_or_else(|| "it is not UTF-8".to_owned()).and_then(str::parse);
         parsed.map_err(|reason: String| {
-            let variable = argument.and_then(clap::Arg::get_env);
-            let variable = variable.filter(|name| env::var_os(name).as_deref() == Some(value));
-            let place = match variable {
-                Some(name) => name.display().to_string(),
-                None => argument.map(clap::Arg::to_string).unwrap_or_default(),
-            };
-            let message = format!("invalid value for '{place}': {reason}\n");
+            let flag = argument.map(clap::Arg::to_string).unwrap_or_default();
+            let message = format!("invalid value for '{flag}': {reason}\n");
             clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
         })
     }

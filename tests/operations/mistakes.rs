@@ -56,16 +56,6 @@ fn an_address_in_use_is_named_with_the_cause() {
 }
 
 #[test]
-fn a_port_without_an_address_leads_to_listen() {
-    for flag in ["--port", "--host", "--bind", "--address"] {
-        let rejected = petstore(["serve", flag, "8080"]).exits_with(2);
-        let tip = "tip: address and port are given together, for example --listen 127.0.0.1:8080";
-        assert!(rejected.stderr.contains(tip), "{flag}: {}", rejected.stderr);
-        assert_eq!(rejected.stderr.matches("tip:").count(), 1, "{flag}: {}", rejected.stderr);
-    }
-}
-
-#[test]
 fn two_listeners_on_one_address_are_named() {
     // Nothing is bound: the service rejects before it listens.
     for (listen, admin) in [("127.0.0.1:8080", "127.0.0.1:8080"), ("0.0.0.0:8080", "127.0.0.1:8080")] {
@@ -123,22 +113,16 @@ fn a_file_without_a_certificate_is_named() {
 #[test]
 fn values_that_are_no_numbers_are_named_with_the_rule() {
     for (flag, value, rule) in [
-        ("--drain", "-5s", "it must not be negative"),
-        ("--max-pets", "-1", "it must not be negative"),
-        ("--max-connections", "-1", "it must not be negative"),
-        ("--max-pets", "-10", "it must not be negative"),
-        ("--drain", "soon", "expected a number with a unit, for example 10s"),
+        ("--drain", "-5s", "expected a number with a unit, for example 10s"),
         ("--drain-delay", "5", "expected a number with a unit, for example 10s"),
         ("--drain-delay", "2d", "up to 1d"),
+        ("--max-pets", "-1", "expected a whole number"),
         ("--max-pets", "many", "expected a whole number"),
         ("--max-pets", "1.5", "expected a whole number"),
     ] {
-        for arguments in [vec![flag.to_owned(), value.to_owned()], vec![format!("{flag}={value}")]] {
-            let rejected = petstore(["serve".to_owned()].iter().chain(&arguments)).exits_with(2);
-            let named = format!("invalid value '{value}' for '{flag}");
-            assert!(rejected.stderr.contains(&named), "{arguments:?}: {}", rejected.stderr);
-            assert!(rejected.stderr.contains(rule), "{arguments:?}: {}", rejected.stderr);
-        }
+        let rejected = petstore(["serve", &format!("{flag}={value}")]).exits_with(2);
+        let named = format!("invalid value '{value}' for '{flag}");
+        assert!(rejected.stderr.contains(&named) && rejected.stderr.contains(rule), "{rejected:?}");
     }
 }
 
@@ -264,15 +248,15 @@ fn a_target_that_already_holds_more_is_a_success() {
 }
 
 #[test]
-fn an_error_in_an_environment_variable_names_the_variable() {
-    for (variable, value) in [
-        ("PETSTORE_LISTEN", "nowhere"),
-        ("PETSTORE_STORE", "mysql:x"),
-        ("PETSTORE_ACCESS_LOG", "maybe"),
-        ("PETSTORE_DRAIN", "-1s"),
+fn an_error_in_an_environment_variable_names_its_flag() {
+    for (variable, value, flag) in [
+        ("PETSTORE_LISTEN", "nowhere", "--listen"),
+        ("PETSTORE_STORE", "mysql:x", "--store"),
+        ("PETSTORE_ACCESS_LOG", "maybe", "--access-log"),
+        ("PETSTORE_REQUIRE_DURABILITY", "most", "--require-durability"),
     ] {
         let serve = &mut Command::new(program());
-        finished(serve.arg("serve").env(variable, value)).exits_with(2).says(&format!("for '{variable}'"));
+        finished(serve.arg("serve").env(variable, value)).exits_with(2).says(&format!("for '{flag}"));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    str::FromStr,
     sync::{
         Arc,
         atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
@@ -157,7 +158,21 @@ impl Scope {
 
 impl fmt::Display for Scope {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(formatter)
+        formatter.write_str(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Log => "log",
+            Self::Metrics => "metrics",
+        })
+    }
+}
+
+impl FromStr for Scope {
+    type Err = &'static str;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let named = Self::ALL.into_iter().find(|scope| scope.to_string() == name);
+        named.ok_or("expected read, write, log or metrics")
     }
 }
 
@@ -177,5 +192,14 @@ mod tests {
             assert_eq!(set.iter().collect::<Vec<_>>(), wanted);
         }
         assert_eq!(Scopes::new([]), None);
+    }
+
+    #[test]
+    fn a_scope_has_the_same_name_on_the_command_line_and_in_the_key_file() {
+        for scope in Scope::ALL {
+            let name = scope.to_string();
+            assert_eq!(name.parse(), Ok(scope));
+            assert_eq!(serde_json::to_value(scope).unwrap(), name);
+        }
     }
 }

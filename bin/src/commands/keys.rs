@@ -201,7 +201,7 @@ fn scope() -> impl TypedValueParser<Value = Scope> {
         ("metrics", "Read the metrics on an admin listener that other machines can reach"),
     ];
     PossibleValuesParser::new(scopes.map(|(name, help)| PossibleValue::new(name).help(help)))
-        .map(|name| serde_json::from_value(name.into()).expect("these are the names of the scopes"))
+        .try_map(|name| name.parse())
 }
 
 #[cfg(test)]

@@ -39,7 +39,6 @@ use prometheus_client::{
     },
     registry::Registry,
 };
-use serde_json::json;
 
 use crate::access::{Principal, Scope};
 use crate::http::{
@@ -262,9 +261,7 @@ fn connections(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
 
 fn state(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
     let Durability { engine, level, promise, settings: _ } = store.log().durability();
-    let level = json!(level);
-    let level = level.as_str().unwrap_or_default();
-    let labels = Info::new([("engine", engine), ("durability", level), ("promise", &*promise)]);
+    let labels = Info::new([("engine", engine), ("durability", level.name()), ("promise", &*promise)]);
     encoder.metric("petstore_store", "The storage engine and its durability.", &labels)?;
     encoder.gauge("petstore_pets", "Pets in the inventory.", store.count())?;
     let help = "Maximum number of pets; at the limit, creates are rejected.";

@@ -77,7 +77,7 @@ pub(crate) fn ready(
             status,
             reason,
             engine: durability.as_ref().map(|durability| durability.engine),
-            durability: durability.map(|it| json!({ "level": it.level, "promise": it.promise })),
+            durability: durability.map(|it| json!({ "level": it.level.name(), "promise": it.promise })),
             position: is_shown.then_some(position.0),
             head: head.filter(|_| is_shown).map(|head| head.0),
         };
