@@ -1,7 +1,6 @@
 //! The `petstore` binary. [`config`] parses the arguments, [`commands`] carries them out, and [`wire`] connects the
 //! adapters.
 
-mod background_writer;
 mod commands;
 mod config;
 mod descriptors;
@@ -9,6 +8,7 @@ mod engines;
 mod file_owner;
 mod output;
 mod service_manager;
+mod service_output;
 mod store_url;
 mod wire;
 
@@ -26,7 +26,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        // Prints its own errors through the background writer, so that a stalled reader cannot block the exit.
+        // Prints its own errors through a background thread, so that a stalled reader cannot block the exit.
         Command::Serve(arguments) => return commands::serve::run(*arguments),
         Command::Keys(command) => commands::keys::run(command),
         Command::Log(command) => commands::log::run(command),

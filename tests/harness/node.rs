@@ -46,7 +46,7 @@ impl Authenticator for AnyKey {
 pub async fn serve_node(store: Arc<PetStore>) -> SocketAddr {
     let listener = http::listen((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
     let address = listener.local_addr().expect("an address");
-    let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default(), Arc::default()));
+    let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default()));
     service.open(store);
     let settings = Settings { connections_max: 10_000, connections_per_address: None, drain: Duration::ZERO };
     tokio::spawn(http::serve(listener, service, settings, Box::pin(future::pending())));

@@ -3,7 +3,7 @@
 
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+    atomic::{AtomicBool, Ordering},
 };
 
 use application::{PetStore, ReplayProgress};
@@ -27,7 +27,8 @@ pub struct Service {
     pub(super) ids: RequestIds,
     pub(super) metrics: Metrics,
     pub(super) site: Site,
-    pub(super) dropped_log_lines: Arc<AtomicU64>,
+    /// Returns the number of dropped log lines, for the metrics.
+    pub dropped_log_lines: Box<dyn Fn() -> u64 + Send + Sync>,
     /// Serves HTTPS with this certificate; without it, plain HTTP.
     pub tls: Option<Arc<Tls>>,
     pub(super) listeners: Mutex<Vec<Arc<OpenConnections>>>,
@@ -42,8 +43,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// A service without a store: `/v1` gets 503. `dropped_log_lines` is shown in the metrics.
-    pub fn new(keys: Arc<dyn Authenticator>, site: Site, dropped_log_lines: Arc<AtomicU64>) -> Self {
+    /// A service without a store: `/v1` gets 503.
+    pub fn new(keys: Arc<dyn Authenticator>, site: Site) -> Self {
         Self {
             keys,
             request_log: RequestLog::new(&site),
@@ -51,7 +52,7 @@ impl Service {
             ids: RequestIds::new(),
             metrics: Metrics::default(),
             site,
-            dropped_log_lines,
+            dropped_log_lines: Box::new(|| 0),
             tls: None,
             listeners: Mutex::default(),
             log_readers: Arc::new(Semaphore::new(LOG_READERS_MAX)),

@@ -6,7 +6,7 @@ use std::{
     panic,
     path::Path,
     pin::Pin,
-    process::{self, ExitCode},
+    process::ExitCode,
     sync::Arc,
     time::Duration,
 };
@@ -15,7 +15,7 @@ use adapters::{
     access::api_keys::ApiKeys,
     http::{self, Service, Settings, Tls},
 };
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use application::PetStore;
 use sd_notify::NotifyState;
 use tokio::{
@@ -24,13 +24,15 @@ use tokio::{
     sync::oneshot,
     task::{JoinHandle, spawn_blocking},
 };
+use tracing_appender::non_blocking::NonBlocking;
 use tracing_subscriber::EnvFilter;
 
 use crate::{
-    background_writer::BackgroundWriter,
     config::{LogFormat, ServeArguments},
     descriptors::{self, ConnectionShares},
-    output, service_manager, wire,
+    service_manager,
+    service_output::{self, ServiceOutput},
+    wire,
 };
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -46,28 +48,12 @@ const ADMIN_CONNECTIONS_MAX: usize = 100;
 /// How long the log may take to finish its last commit and to close, after the last request.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long flushing the output may delay the exit, for each of the two streams.
-const OUTPUT_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// The output of the service. A stalled reader never blocks it.
-struct Output {
-    stdout: BackgroundWriter,
-    /// Also the destination of the log.
-    stderr: Arc<BackgroundWriter>,
-}
-
 pub(crate) fn run(arguments: ServeArguments) -> ExitCode {
-    let output = match Output::start() {
-        Ok(output) => output,
-        Err(error) => {
-            output::print_error(format_args!("petstore: cannot start a thread: {error}"));
-            return ExitCode::FAILURE;
-        }
-    };
+    let output = ServiceOutput::start();
     let code = match run_until_signal(arguments, &output) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            output.stderr.print_line(format_args!("petstore: {error:#}"));
+            output.print_error(format_args!("petstore: {error:#}"));
             ExitCode::FAILURE
         }
     };
@@ -75,7 +61,7 @@ pub(crate) fn run(arguments: ServeArguments) -> ExitCode {
     code
 }
 
-fn run_until_signal(arguments: ServeArguments, output: &Output) -> anyhow::Result<()> {
+fn run_until_signal(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Result<()> {
     arguments.check_listeners()?;
     start_logging(&arguments, &output.stderr)?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
@@ -84,28 +70,7 @@ fn run_until_signal(arguments: ServeArguments, output: &Output) -> anyhow::Resul
     outcome
 }
 
-impl Output {
-    fn start() -> io::Result<Self> {
-        Ok(Self {
-            stdout: BackgroundWriter::start(io::stdout())?,
-            stderr: BackgroundWriter::start(io::stderr())?.into(),
-        })
-    }
-
-    fn flush(&self) {
-        self.stdout.flush(OUTPUT_TIMEOUT);
-        self.stderr.flush(OUTPUT_TIMEOUT);
-    }
-
-    /// Exits without closing anything, because closing may hang.
-    fn exit_now(&self, reason: &str) -> ! {
-        self.stderr.print_line(format_args!("petstore: {reason}"));
-        self.flush();
-        process::exit(1)
-    }
-}
-
-async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()> {
+async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Result<()> {
     let mut signals = StopSignals::new()?;
     let arguments = Arc::new(arguments);
     arguments.log();
@@ -114,7 +79,10 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     let scheme = if tls.is_some() { "https" } else { "http" };
     reload_on_hangup(keys.clone(), tls.clone())?;
 
-    let mut service = Service::new(keys.clone(), arguments.site(), output.stderr.dropped.clone());
+    let mut service = Service::new(keys.clone(), arguments.site());
+    let dropped_lines = output.stderr.error_counter();
+    tokio::spawn(service_output::report_dropped_lines(dropped_lines.clone()));
+    service.dropped_log_lines = Box::new(move || dropped_lines.dropped_lines() as u64);
     service.tls.clone_from(&tls);
     let service = Arc::new(service);
     let shares = share_descriptors(&arguments);
@@ -125,7 +93,7 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     };
     let listen_to_clients = async |doing: &str| -> anyhow::Result<(RunningServer, SocketAddr)> {
         let (listener, address) = listen(arguments.listen, "--listen")?;
-        output.stdout.print_line(format_args!("petstore {VERSION} {doing} {scheme}://{address}"));
+        output.print_line(format_args!("petstore {VERSION} {doing} {scheme}://{address}"));
         let serve = |stopped| http::serve(listener, service.clone(), settings, stopped);
         Ok((RunningServer::start(serve), address))
     };
@@ -134,7 +102,7 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     let mut admin = None;
     if let Some(address) = arguments.ops_listen {
         let (listener, address) = listen(address, "--ops-listen")?;
-        output.stdout.print_line(format_args!("probes, metrics and the log on {scheme}://{address}"));
+        output.print_line(format_args!("probes, metrics and the log on {scheme}://{address}"));
         let settings = Settings { connections_max: shares.admin, connections_per_address: None, ..settings };
         let serve = |stopped| http::serve_admin(listener, service.clone(), settings, stopped);
         admin = Some(RunningServer::start(serve));
@@ -191,14 +159,14 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
         };
         match tokio::time::timeout(CLOSE_TIMEOUT, close).await {
             Ok(closed) => closed,
-            Err(_) => output.exit_now(&format!(
+            Err(_) => bail!(
                 "the log could not be closed within {CLOSE_TIMEOUT:?}: a commit that was not acknowledged may be lost"
-            )),
+            ),
         }
     };
     tokio::select! {
         ended = shutdown => ended?,
-        () = signals.received() => output.exit_now("received a second signal: stopped immediately"),
+        () = signals.received() => bail!("received a second signal: stopped immediately"),
     }
     tracing::info!(target: "petstore::service", "stopped");
     Ok(())
@@ -271,18 +239,24 @@ fn listen(address: SocketAddr, flag: &str) -> anyhow::Result<(TcpListener, Socke
 }
 
 /// Prints the state of the store, and a curl command if the first key is still active.
-fn print_greeting(output: &Output, arguments: &ServeArguments, store: &PetStore, url: &str, keys: &ApiKeys) {
+fn print_greeting(
+    output: &ServiceOutput,
+    arguments: &ServeArguments,
+    store: &PetStore,
+    url: &str,
+    keys: &ApiKeys,
+) {
     let promise = store.log().durability().promise;
     let (url_of_store, count, position) =
         (&arguments.store.store, store.count(), store.log_position().position);
     let pets = if count == 1 { "pet" } else { "pets" };
-    output.stdout.print_line(format_args!(
+    output.print_line(format_args!(
         "ready: {count} {pets} at position {position} in {url_of_store} ({promise})"
     ));
-    output.stdout.print_line(format_args!("API documentation: {url}/docs"));
+    output.print_line(format_args!("API documentation: {url}/docs"));
     if let Some(file) = keys.active_first_key() {
         let file = quoted(&file);
-        output.stdout.print_line(format_args!(
+        output.print_line(format_args!(
             "\nTry it:\n  curl -H \"Authorization: Bearer $(cat {file})\" {url}/v1/pets"
         ));
     }
@@ -295,7 +269,7 @@ fn quoted(path: &Path) -> String {
     if path.chars().all(plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
 }
 
-fn start_logging(arguments: &ServeArguments, stderr: &Arc<BackgroundWriter>) -> anyhow::Result<()> {
+fn start_logging(arguments: &ServeArguments, stderr: &NonBlocking) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&arguments.log).with_context(|| {
         format!("--log {} is not a valid filter: use for example info or debug", arguments.log)
     })?;

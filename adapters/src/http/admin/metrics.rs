@@ -253,7 +253,7 @@ fn connections(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
     let readers = LOG_READERS_MAX - service.log_readers.available_permits();
     encoder.gauge("petstore_log_readers", "Responses of /log in progress.", readers)?;
     let help = "Log lines dropped because standard error was not read in time.";
-    encoder.counter("petstore_log_lines_dropped", help, service.dropped_log_lines.load(Relaxed))?;
+    encoder.counter("petstore_log_lines_dropped", help, (service.dropped_log_lines)())?;
     let help = "Expiry of the TLS certificate, in seconds since 1970.";
     let expiry = service.tls.as_ref().map(|tls| tls.expires().timestamp());
     encoder.gauge_if_known("petstore_tls_certificate_expiry_timestamp_seconds", help, expiry)

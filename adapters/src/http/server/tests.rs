@@ -58,7 +58,7 @@ struct Server {
 async fn start(settings: Settings) -> Server {
     let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
-    let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default(), Arc::default()));
+    let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default()));
     let (log, pets) = (Arc::<MemoryLog>::default(), Box::<MemoryReadModel>::default());
     let store = PetStore::open(log, pets, Arc::new(SystemClock), Options::new(LogAccess::Exclusive)).await;
     service.open(Arc::new(store.unwrap()));

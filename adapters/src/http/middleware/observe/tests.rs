@@ -45,7 +45,7 @@ impl Authenticator for Keys {
 }
 
 fn service() -> Arc<Service> {
-    Arc::new(Service::new(Arc::new(Keys), Site::default(), Arc::default()))
+    Arc::new(Service::new(Arc::new(Keys), Site::default()))
 }
 
 fn router() -> Router {

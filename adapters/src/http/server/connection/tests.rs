@@ -38,7 +38,7 @@ struct Peer {
 
 impl Peer {
     fn connect() -> Self {
-        let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default(), Arc::default()));
+        let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default()));
         Self::connect_to(public(&service), service)
     }
 
@@ -200,7 +200,7 @@ async fn an_unread_http2_response_counts_even_if_the_window_lets_nothing_through
     for window in [0, 1] {
         let length = 50_000;
         let page = Router::new().route("/", get(move || async move { "x".repeat(length) }));
-        let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default(), Arc::default()));
+        let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default()));
         let peer = Peer::connect_to(page, service);
         let (mut requests, driver) = http2(peer.stream, window).await;
         let unread = ask(&mut requests, Method::GET, "/").await.unwrap();

@@ -1,0 +1,77 @@
+//! Standard output and standard error of the service. Each has its own thread, so a stalled reader blocks nothing else:
+//! lines that do not fit into the queue of that thread are dropped and counted.
+
+use std::{
+    fmt::Display,
+    io::{self, Write as _},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use tokio::time;
+use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
+
+/// The maximum number of queued lines per stream. With `--log debug` that is a burst of a few thousand requests.
+const LINES_MAX: usize = 4_096;
+/// How long writing the queued lines may delay the exit.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+pub(crate) struct ServiceOutput {
+    stdout: NonBlocking,
+    /// Also the destination of the log.
+    pub(crate) stderr: NonBlocking,
+    threads: [WorkerGuard; 2],
+}
+
+impl ServiceOutput {
+    pub(crate) fn start() -> Self {
+        let queue = || NonBlockingBuilder::default().lossy(true).buffered_lines_limit(LINES_MAX);
+        let (stderr, log_thread) = queue().thread_name("stderr").finish(io::stderr());
+        let (stdout, output_thread) = queue().thread_name("stdout").finish(io::stdout());
+        Self { stdout, stderr, threads: [log_thread, output_thread] }
+    }
+
+    pub(crate) fn print_line(&self, line: impl Display) {
+        print(&self.stdout, line);
+    }
+
+    pub(crate) fn print_error(&self, line: impl Display) {
+        print(&self.stderr, line);
+    }
+
+    /// Waits until the queued lines have been written, but not for a stalled reader.
+    pub(crate) fn flush(self) {
+        let (running, ended) = mpsc::channel::<()>();
+        // On a separate thread, because a guard whose queue is full prints to standard output, which may block.
+        thread::spawn(move || {
+            drop(self.threads);
+            drop(running);
+        });
+        let _ = ended.recv_timeout(FLUSH_TIMEOUT);
+    }
+}
+
+fn print(stream: &NonBlocking, line: impl Display) {
+    // One call for the whole line. It cannot fail: a line that does not fit is dropped.
+    let _ = stream.clone().write_all(format!("{line}\n").as_bytes());
+}
+
+/// Logs the number of dropped lines when it has grown. The report is queued like any other line, so it is repeated until
+/// it is not dropped itself.
+pub(crate) async fn report_dropped_lines(counter: ErrorCounter) {
+    let mut reported = 0;
+    loop {
+        time::sleep(REPORT_INTERVAL).await;
+        let dropped = counter.dropped_lines();
+        if dropped > reported {
+            reported = dropped;
+            tracing::warn!(
+                target: "petstore::service",
+                dropped,
+                "log lines dropped: standard error is read too slowly"
+            );
+        }
+    }
+}
