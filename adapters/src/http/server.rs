@@ -29,8 +29,8 @@ pub(super) use activity::InFlightRequest;
 pub(super) use eviction::{MEMORY_MAX, OpenConnections};
 pub(super) use request_body::DRAIN_MAX;
 
-/// The kernel's buffer for data that a client has not read, in bytes: it counts as memory of the service.
-const SEND_BUFFER: u32 = 128 * 1024;
+/// The kernel's buffers for sent data and for received data, in bytes: they count as memory of the service.
+const SOCKET_BUFFER: u32 = 128 * 1024;
 
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 4 * 1024;
@@ -39,8 +39,9 @@ const BACKLOG: u32 = 4 * 1024;
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
-    // Accepted sockets inherit both. Responses are written whole, so delaying a segment gains nothing.
-    socket.set_send_buffer_size(SEND_BUFFER)?;
+    // Accepted sockets inherit these. Responses are written whole, so delaying a segment gains nothing.
+    socket.set_send_buffer_size(SOCKET_BUFFER)?;
+    socket.set_recv_buffer_size(SOCKET_BUFFER)?;
     socket.set_nodelay(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)

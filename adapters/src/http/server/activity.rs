@@ -29,8 +29,7 @@ use tokio::time::{self, Instant};
 use super::eviction::{Group, MEMORY_FREED, MEMORY_MAX, OpenConnections};
 use crate::http::middleware::client_address::network;
 
-/// Timeout for the head of a request, and the TLS handshake: from the accept, its first byte, or the end of the previous
-/// response, whichever is last.
+/// Timeout for a request head and the TLS handshake, from the accept, the first byte or the previous response.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a connection may be idle. Proxies close their idle connections after a minute, and should be first.

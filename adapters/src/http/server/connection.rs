@@ -41,10 +41,8 @@ const HEAD_MAX: u32 = 16 * 1024;
 /// Maximum number of open HTTP/2 streams per connection.
 const STREAMS_MAX: u32 = 128;
 
-/// Bytes that an HTTP/2 client may send on one stream before the service reads them: a whole body.
+/// Bytes that an HTTP/2 client may send before the service reads them: on one stream a whole body, and on all streams.
 const STREAM_WINDOW: u32 = 64 * 1024;
-
-/// Bytes that an HTTP/2 client may send on all streams of a connection before the service reads them.
 const CONNECTION_WINDOW: u32 = 128 * 1024;
 
 /// Hands the HTTP/2 streams of a connection to its task: when it is evicted, everything that they hold is free.

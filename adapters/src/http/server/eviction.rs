@@ -22,14 +22,14 @@ use super::{
 /// Maximum memory of the requests on all connections of a listener, in bytes.
 pub(in crate::http) const MEMORY_MAX: usize = 64 * 1024 * 1024;
 
-/// The memory that an eviction frees, which compares all connections and so must be rare.
+/// An eviction frees so much memory, or one slot of this many: it compares all connections, and so must be rare.
 pub(super) const MEMORY_FREED: usize = MEMORY_MAX / 8;
-
-/// An eviction frees one slot of this many, for the same reason.
 const SLOTS_FREED: usize = 64;
 
-/// Unproven connections are evicted first while they hold more than one part of this many.
+/// Unproven connections are evicted first while they hold more than one part of this many, but after an owner that holds
+/// more than one part of this many.
 const UNPROVEN_PART: usize = 4;
+const OWNER_PART: usize = 2;
 
 /// The clients that share a part of a listener.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -107,9 +107,8 @@ impl OpenConnections {
 
     /// Closes connections until the others hold at most `kept` of `limit`. Their slots and memory are free at once.
     ///
-    /// Takes unproven connections while these hold more than their part, otherwise proven ones; always from the group
-    /// that holds most. Takes the connection that holds most; for slots, where all hold the same, the unproven one that
-    /// was accepted first, or the proven one that has waited longest for its client.
+    /// Takes them from the group that holds most: the connection that holds most, or for slots, where all hold the same,
+    /// the first one in the eviction order.
     fn evict(
         &self,
         open: &mut BTreeMap<(IpNet, u64), Arc<Activity>>,
@@ -135,9 +134,13 @@ impl OpenConnections {
             members.sort_unstable_by_key(|(order, _)| Reverse(*order));
         }
         while held.iter().sum::<usize>() > kept {
-            let takes_proven = held[0] <= limit / UNPROVEN_PART;
+            let proven = groups.iter().filter(|((is_proven, _), _)| *is_proven).map(|(_, (total, _))| *total);
+            let takes_proven = held[0] <= limit / UNPROVEN_PART || proven.max() > Some(limit / OWNER_PART);
             let candidates = groups.iter_mut().filter(|((is_proven, _), _)| *is_proven == takes_proven);
-            let Some((_, (total, members))) = candidates.max_by_key(|(_, (total, _))| *total) else { return };
+            // Of groups that hold the same, the one whose connection comes first.
+            let order = |members: &[(_, _)]| Reverse(members.last().map(|(order, _)| *order));
+            let group = candidates.max_by_key(|(_, (total, members))| (*total, order(members)));
+            let Some((_, (total, members))) = group else { return };
             let Some(((Reverse(amount), _), connection)) = members.pop() else { return };
             *total -= amount;
             held[usize::from(takes_proven)] -= amount;

@@ -18,8 +18,7 @@ use tokio::time;
 
 use super::activity::InFlightRequest;
 
-/// Maximum number of bytes that are drained. A client that is still sending when the connection closes gets a broken
-/// pipe instead of the response.
+/// Maximum number of bytes that are drained. A client that sends more may get a broken pipe instead of the response.
 pub(in crate::http) const DRAIN_MAX: u64 = 4 * 1024 * 1024;
 
 /// Timeout for draining. A slower client may not see the response.

@@ -81,6 +81,21 @@ fn a_quarter_of_the_slots_is_left_to_unproven_connections() {
     assert_eq!(listener.evicted(), [0, 6], "now unproven ones hold more than a quarter");
 }
 
+#[test]
+fn an_owner_with_more_than_half_of_the_slots_is_evicted_first() {
+    let mut listener = TestListener::new(8, None);
+    for _ in 0..5 {
+        listener.connect(1, Some(1), false);
+    }
+    for address in 2..5 {
+        listener.connect(address, None, false);
+    }
+    listener.connect(5, None, false);
+    assert_eq!(listener.evicted(), [0]);
+    listener.connect(6, None, false);
+    assert_eq!(listener.evicted(), [0, 5], "the owner has half of the slots");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_proven_connection_that_has_waited_longest_for_its_client_is_evicted() {
     let mut listener = TestListener::new(3, None);
@@ -152,7 +167,10 @@ proptest! {
             prop_assert!(listener.listener.held.load(Relaxed) <= MEMORY_MAX);
             prop_assert_eq!(first.is_some(), total(&|_| true) > MEMORY_MAX);
             if let Some((_, group, held)) = first {
-                let takes_proven = total(&|group| !is_proven(group)) <= MEMORY_MAX / UNPROVEN_PART;
+                let owners = open.iter().filter(|(_, group, _)| is_proven(group));
+                let most = owners.map(|(_, owner, _)| total(&|group| group == owner)).max();
+                let takes_proven = total(&|group| !is_proven(group)) <= MEMORY_MAX / UNPROVEN_PART
+                    || most > Some(MEMORY_MAX / OWNER_PART);
                 prop_assert!(evicted.len() > before.len() + 1 || is_proven(group) == takes_proven);
                 for (_, other, other_held) in open.iter().filter(|(_, other, _)| is_proven(other) == is_proven(group)) {
                     prop_assert!(total(&|group| group == other) <= total(&|other| other == group));
