@@ -203,11 +203,11 @@ impl Activity {
         changed
     }
 
-    /// Polls `connection` when the tasks of evicted connections have freed their memory.
+    /// Polls `connection` unless it is evicted, and after the tasks of evicted connections have freed their memory.
     pub(super) async fn after_evicted<T>(&self, connection: impl Future<Output = T>) -> T {
         let mut connection = pin!(connection);
         poll_fn(|context| {
-            if self.listener.evicted_held.load(Relaxed) > MEMORY_FREED {
+            if self.state.lock().is_evicted || self.listener.evicted_held.load(Relaxed) > MEMORY_FREED {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
