@@ -3,7 +3,7 @@
 
 use std::{iter, mem};
 
-use application::{ListPets, commit::Commit, ports::ReadModel};
+use application::{ListPets, log::commit::Commit, ports::ReadModel};
 use domain::{Pet, PetEvent, PetId, PetStatus};
 
 use by_status::ByStatus;

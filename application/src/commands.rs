@@ -3,7 +3,7 @@
 use domain::{IdsExhausted, NewPet, Pet};
 use thiserror::Error;
 
-use crate::{commit::KeyId, idempotency::RequestKey, ports::Fault};
+use crate::{log::commit::KeyId, node::idempotency::RequestKey, ports::Fault};
 
 #[derive(Debug, Clone)]
 pub(crate) enum WriteCommand {

@@ -3,7 +3,7 @@
 use domain::{Pet, PetId, PetStatus};
 use thiserror::Error;
 
-use crate::log_position::LogPosition;
+use crate::log::position::LogPosition;
 
 /// The maximum number of pets on a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,18 +13,20 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     commands::{CreatePet, Created, WriteCommand, WriteError},
-    health::Health,
-    log_position::LogPosition,
-    node_state::NodeState,
+    log::position::LogPosition,
+    node::{
+        health::Health,
+        replay::ReplayProgress,
+        replica::Replica,
+        state::NodeState,
+        writer::{self, QueuedCommand, Writer},
+    },
     page::{ListPets, Page},
     ports::{
         Clock, CommitId, Durability, DurabilityLevel, EventLog, Fault, LogError, LogIdentity, LogSource,
         Position, ReadModel, Version,
     },
-    replay::ReplayProgress,
-    replica::Replica,
     statistics::Statistics,
-    writer::{self, QueuedCommand, Writer},
 };
 
 const DURABILITY_INTERVAL: Duration = Duration::from_millis(250);

@@ -8,8 +8,8 @@ use chrono::{DateTime, Utc};
 use domain::{Pet, PetId};
 use thiserror::Error;
 
-pub use crate::commit::{CommitId, LogIdentity, Position, Version};
-use crate::{commit::Commit, page::ListPets, statistics::Histogram};
+pub use crate::log::commit::{CommitId, LogIdentity, Position, Version};
+use crate::{log::commit::Commit, page::ListPets, statistics::Histogram};
 
 /// The maximum size of a record, in bytes: twice the largest commit of the writer. Readers of logs and exports from
 /// elsewhere hold no more of a line.
@@ -41,7 +41,7 @@ pub trait LogSource: Send + Sync + 'static {
 
 /// A log that can also be appended to. It is the only durable state.
 ///
-/// Every implementation passes [`contract::check_all`](crate::contract::check_all).
+/// Every implementation passes [`contract::check_all`](crate::log::contract::check_all).
 #[async_trait]
 pub trait EventLog: LogSource {
     /// Appends `record` directly after `expected`, completely or not at all. The head must be exactly that commit: a
@@ -84,7 +84,7 @@ pub struct StorageStats {
 pub struct Record {
     /// The id inside the bytes, so that engines can compare ids without decoding.
     pub id: CommitId,
-    /// The commit as [`codec`](crate::codec) encoded it.
+    /// The commit as [`codec`](crate::log::codec) encoded it.
     pub bytes: Bytes,
 }
 
@@ -93,7 +93,7 @@ pub struct Record {
 pub struct StoredRecord {
     /// Its position in the log.
     pub position: Position,
-    /// The commit id that the engine stores next to the bytes, if it stores one. [`codec`](crate::codec) rejects a record
+    /// The commit id that the engine stores next to the bytes, if it stores one. [`codec`](crate::log::codec) rejects a record
     /// whose bytes hold another id.
     pub id: Option<CommitId>,
     /// Exactly what was appended.

@@ -15,8 +15,7 @@ pub use salvage::{read_around_gaps, salvage_around_gaps};
 pub use tally::Tally;
 
 use crate::{
-    commit::Commit,
-    history,
+    log::{commit::Commit, history},
     ports::{LogError, LogSource, ReadBound, StoredRecord},
 };
 

@@ -17,7 +17,7 @@ use adapters::{
     http::{API_VERSION, ContactUrl, Origin, ServerUrl, Site, TrustedProxy},
 };
 use anyhow::bail;
-use application::{codec, ports::DurabilityLevel};
+use application::{log::codec, ports::DurabilityLevel};
 use clap::{
     Arg, Args, Parser, Subcommand, ValueEnum,
     builder::{PossibleValue, PossibleValuesParser, TypedValueParser},

@@ -293,7 +293,7 @@ mod file_engine;
 #[cfg(test)]
 mod tests {
     use application::{
-        contract,
+        log::contract,
         ports::{CommitId, Position},
     };
 

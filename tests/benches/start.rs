@@ -12,7 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use application::{KeyId, RequestKey, commit::Entry, contract};
+use application::{
+    KeyId, RequestKey,
+    log::{commit::Entry, contract},
+};
 use clap::Parser;
 use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName, PetStatus};
 use harness::{App, history, open_embedded, packaged_program};

@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use application::{
-    LogAccess, PetStore, WriteError, contract,
+    LogAccess, PetStore, WriteError,
+    log::contract,
     ports::{EventLog as _, Fault, LogSource as _, Position},
 };
 use harness::{FaultyLog, LogFault, all_pets, in_format, open_node};

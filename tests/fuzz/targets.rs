@@ -14,7 +14,7 @@ use adapters::{
     },
     event_log::{memory::MemoryLog, nats::NatsLog, postgres::PostgresLog, sled::fuzzing},
 };
-use application::{LogAccess, codec, transfer};
+use application::{LogAccess, log::codec, transfer};
 use chrono::DateTime;
 use harness::{Connection, REX, open_node, serve_node};
 use tokio::runtime::Runtime;

@@ -10,7 +10,7 @@ use std::{
 
 use adapters::event_log::memory::MemoryLog;
 use application::{
-    codec, contract,
+    log::{codec, contract},
     ports::{
         AppendError, Durability, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record,
         StoredRecord, Version,

@@ -4,8 +4,11 @@ use std::{path::Path, sync::Arc};
 
 use adapters::event_log::{sled::SledLog, sqlite::SqliteLog};
 use application::{
-    Digest, KeyId, codec,
-    commit::{Commit, Entry, NodeId},
+    Digest, KeyId,
+    log::{
+        codec,
+        commit::{Commit, Entry, NodeId},
+    },
     ports::{CommitId, EventLog, Position, Record},
 };
 use chrono::DateTime;

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use adapters::event_log::memory::MemoryLog;
 use application::{
-    contract,
+    log::contract,
     ports::{
         AppendError, Durability, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record,
         StoredRecord, Version,

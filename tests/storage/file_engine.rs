@@ -6,7 +6,7 @@ use std::{fs, path::Path, sync::Arc};
 
 use adapters::event_log::embedded::{EmbeddedLog, ReadOnlyLog};
 use application::{
-    contract,
+    log::contract,
     ports::{EventLog, Fault, LogSource as _, Position, Version},
 };
 

@@ -4,9 +4,8 @@ use std::{fs, process::Command};
 
 use adapters::event_log::memory::MemoryLog;
 use application::{
-    Digest, KeyId, codec,
-    commit::Commit,
-    contract,
+    Digest, KeyId,
+    log::{codec, commit::Commit, contract},
     ports::{EventLog, Fault, LogError, LogSource as _, Position, ReadBound},
     transfer::{self, Tally},
 };

@@ -11,7 +11,7 @@ use std::{
 };
 
 use adapters::event_log::sled::SledLog;
-use application::{contract, ports::EventLog as _};
+use application::{log::contract, ports::EventLog as _};
 use harness::{
     App, Call, Finished, Response, added, digest, exported, finished, history, key_file, petstore, program,
     wait_until,

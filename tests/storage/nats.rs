@@ -20,7 +20,8 @@ use std::{
 
 use adapters::event_log::nats::NatsLog;
 use application::{
-    LogAccess, PetStore, contract,
+    LogAccess, PetStore,
+    log::contract,
     ports::{EventLog, Fault},
 };
 use harness::{CutProxy, NatsCluster, NatsSync, all_pets, create, open_node};

@@ -9,7 +9,8 @@ use std::{sync::Arc, time::Duration};
 
 use adapters::event_log::postgres::PostgresLog;
 use application::{
-    LogAccess, PetStore, contract,
+    LogAccess, PetStore,
+    log::contract,
     ports::{AppendError, DurabilityLevel, EventLog, Fault, LogSource as _, Position, ReadBound, Version},
 };
 use harness::{PostgresServer, eventually_ok as eventually, open_node};

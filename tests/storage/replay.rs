@@ -6,9 +6,12 @@ use std::sync::Arc;
 
 use adapters::{event_log::memory::MemoryLog, read_model::MemoryReadModel, system::SystemClock};
 use application::{
-    Digest, KeyId, LogAccess, Options, PetStore, codec,
-    commit::{Commit, Entry},
-    contract,
+    Digest, KeyId, LogAccess, Options, PetStore,
+    log::{
+        codec,
+        commit::{Commit, Entry},
+        contract,
+    },
     ports::{LogError, Position, Record},
 };
 use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName, PetStatus};

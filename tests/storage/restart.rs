@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use application::{
-    contract,
+    log::contract,
     ports::{Position, ReadBound, Version},
 };
 use harness::{App, in_format, open_embedded, petstore, serve};

@@ -5,7 +5,7 @@ use std::{fs, path::Path, sync::Arc};
 
 use adapters::event_log::memory::MemoryLog;
 use application::{
-    contract,
+    log::contract,
     ports::{Position, Version},
     transfer,
 };

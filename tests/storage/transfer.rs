@@ -4,7 +4,7 @@ use std::io::{self, BufReader};
 
 use adapters::event_log::memory::MemoryLog;
 use application::{
-    codec, contract,
+    log::{codec, contract},
     ports::{
         EventLog, Fault, LogError, LogSource as _, Position, RECORD_MAX, ReadBound, Record, StoredRecord,
         Version,

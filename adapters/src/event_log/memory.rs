@@ -76,6 +76,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn the_memory_log_meets_the_contract() {
-        application::contract::check_all(async || Arc::new(MemoryLog::default()) as Arc<dyn EventLog>).await;
+        application::log::contract::check_all(async || Arc::new(MemoryLog::default()) as Arc<dyn EventLog>)
+            .await;
     }
 }

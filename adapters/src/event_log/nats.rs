@@ -422,7 +422,7 @@ async fn listen(
 
 #[cfg(test)]
 mod tests {
-    use application::contract;
+    use application::log::contract;
     use uuid::Uuid;
 
     use super::*;

@@ -2,7 +2,7 @@
 
 use application::{
     Digest, KeyId, Limit,
-    commit::{Commit, Entry, NodeId},
+    log::commit::{Commit, Entry, NodeId},
     ports::{CommitId, Position},
 };
 use chrono::DateTime;

@@ -10,8 +10,7 @@ use tokio::time;
 use super::{Tally, holds, walk};
 use crate::{
     backoff::Backoff,
-    codec,
-    commit::Commit,
+    log::{codec, commit::Commit},
     ports::{
         AppendError, CommitId, EventLog, Fault, LogError, LogSource, Position, RECORD_MAX, ReadBound, Record,
         StoredRecord, Version,

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::{CopyError, Tally, copy::CopyTarget, walk};
 use crate::{
-    commit::Commit,
+    log::commit::Commit,
     ports::{EventLog, LogError, LogSource, Position, RECORD_MAX, StoredRecord},
 };
 

@@ -6,8 +6,10 @@ use uuid::Uuid;
 
 use super::{CopyError, Tally, copy::append};
 use crate::{
-    codec,
-    commit::{Commit, CommitId, NodeId},
+    log::{
+        codec,
+        commit::{Commit, CommitId, NodeId},
+    },
     ports::{EventLog, Fault, LogError, LogSource, Position, ReadBound, StoredRecord},
 };
 

@@ -6,10 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::holds;
 use crate::{
-    codec,
-    commit::Commit,
-    digest::Digest,
-    history::History,
+    log::{codec, commit::Commit, digest::Digest, history::History},
     ports::{Fault, LogError, LogSource, Position, ReadBound, StoredRecord},
 };
 

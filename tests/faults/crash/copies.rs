@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use application::{Version, contract};
+use application::{Version, log::contract};
 use harness::{
     App, Chance, NatsCluster, NatsSync, PostgresServer, digest, free_port, key_file, open_embedded, petstore,
     program,

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use adapters::{read_model::MemoryReadModel, system::SystemClock};
 use application::{
-    HASH_PREFIX, LogAccess, LogPosition, NotCaughtUp, Options, PetStore, Version, WriteError, contract,
+    HASH_PREFIX, LogAccess, LogPosition, NotCaughtUp, Options, PetStore, Version, WriteError, log::contract,
     ports::Fault,
 };
 use harness::{FaultyLog, LogFault, open_node};

@@ -4,9 +4,8 @@
 use std::{mem, sync::Arc, time::Duration};
 
 use application::{
-    Digest, LogAccess, codec,
-    commit::Commit,
-    contract,
+    Digest, LogAccess,
+    log::{codec, commit::Commit, contract},
     ports::{AppendError, CommitId, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version},
 };
 use harness::Chance;

@@ -2,7 +2,7 @@
 
 use application::{
     CreatePet, Created, ListPets, Page, Version, WriteError,
-    commit::{Commit, Entry},
+    log::commit::{Commit, Entry},
     ports::Fault,
 };
 use domain::{Pet, PetId};

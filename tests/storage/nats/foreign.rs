@@ -1,7 +1,7 @@
 //! Messages that petstore has not published, or not as they are stored: the service names and rejects them, and the log can
 //! be moved.
 
-use application::{contract, ports::Version};
+use application::{log::contract, ports::Version};
 use async_nats::HeaderMap;
 use harness::{App, NatsCluster, NatsSync, REX, ids, petstore};
 

@@ -4,9 +4,8 @@ use std::fs;
 
 use adapters::event_log::sled::SledLog;
 use application::{
-    Digest, codec,
-    commit::Entry,
-    contract,
+    Digest,
+    log::{codec, commit::Entry, contract},
     ports::{EventLog as _, LogSource as _, Position, Record, Version},
 };
 use domain::{Pet, PetEvent, PetId};

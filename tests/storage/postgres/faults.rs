@@ -4,7 +4,8 @@ use std::net::TcpListener;
 
 use adapters::event_log::postgres::PostgresLog;
 use application::{
-    WriteError, contract,
+    WriteError,
+    log::contract,
     ports::{AppendError, EventLog as _, Fault, LogSource as _, Position, Version},
 };
 use harness::{CutProxy, PostgresServer, all_pets, create};

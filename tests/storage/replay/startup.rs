@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use application::{RequestKey, commit::Entry, contract};
+use application::{
+    RequestKey,
+    log::{commit::Entry, contract},
+};
 use harness::{App, Call, added, eventually, history, open_embedded, petstore, program};
 
 const ENGINES: [&str; 2] = ["sled", "sqlite"];

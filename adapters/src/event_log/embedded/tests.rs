@@ -6,7 +6,7 @@ mod panics;
 use std::path::{Path, PathBuf};
 
 use application::{
-    contract::{self, record},
+    log::contract::{self, record},
     ports::RECORD_MAX,
 };
 use tempfile::TempDir;

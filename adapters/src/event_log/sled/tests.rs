@@ -4,7 +4,7 @@ mod damage;
 mod directories;
 
 use application::{
-    contract::{self, record},
+    log::contract::{self, record},
     ports::{EventLog as _, Fault, LogSource as _, RECORD_MAX, ReadBound, Version},
 };
 use tempfile::TempDir;

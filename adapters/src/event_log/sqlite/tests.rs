@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use application::{
-    contract,
+    log::contract,
     ports::{Fault, LogSource as _, ReadBound},
 };
 use rusqlite::Connection;

@@ -6,7 +6,8 @@
 use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
 use application::{
-    LogPosition, codec,
+    LogPosition,
+    log::codec,
     ports::{Fault, LogError, LogSource, Position, ReadBound},
     transfer::Tally,
 };

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write as _};
 use anyhow::bail;
 use application::{
     RequestKey,
-    commit::{Commit, Entry},
+    log::commit::{Commit, Entry},
     transfer::{self, Tally},
 };
 use chrono::{DateTime, NaiveDate, NaiveTime, SecondsFormat, TimeDelta, Utc};

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use application::{
-    commit::Commit,
+    log::commit::Commit,
     ports::{EventLog, LogError, LogSource, Position},
     transfer::{self, CopyError, CopyStep, Tally, Until},
 };

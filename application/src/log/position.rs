@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{digest::Digest, ports::Position};
+use crate::{log::digest::Digest, ports::Position};
 
 /// The length of the hash in a log position: long enough to distinguish histories, short enough for a header.
 pub const HASH_PREFIX: usize = 8;

@@ -15,8 +15,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    commit::{Commit, CommitId, Entry, KeyId, NodeId, Position},
-    idempotency::RequestKey,
+    log::commit::{Commit, CommitId, Entry, KeyId, NodeId, Position},
+    node::idempotency::RequestKey,
     ports::{Fault, LogError, Record, StoredRecord},
 };
 

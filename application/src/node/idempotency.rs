@@ -8,7 +8,7 @@ use std::{
 use domain::Pet;
 use thiserror::Error;
 
-use crate::commit::KeyId;
+use crate::log::commit::KeyId;
 
 /// An idempotency key: 1 to 255 visible ASCII characters, chosen by the client.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

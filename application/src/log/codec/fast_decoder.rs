@@ -10,8 +10,8 @@ use uuid::Uuid;
 
 use super::node_id;
 use crate::{
-    commit::{Commit, CommitId, Entry, KeyId, Position},
-    idempotency::RequestKey,
+    log::commit::{Commit, CommitId, Entry, KeyId, Position},
+    node::idempotency::RequestKey,
 };
 
 const UUID_LEN: usize = 36;

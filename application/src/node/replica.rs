@@ -14,14 +14,18 @@ use tokio::{
 };
 
 use crate::{
-    codec,
-    digest::Digest,
-    health::Health,
-    history,
-    log_position::{self, LogPosition},
-    node_state::NodeState,
+    log::{
+        codec,
+        digest::Digest,
+        history,
+        position::{self, LogPosition},
+    },
+    node::{
+        health::Health,
+        replay::{self, ReplayProgress},
+        state::NodeState,
+    },
     ports::{EventLog, Fault, LogError, LogIdentity, Position, ReadBound, StoredRecord, Version},
-    replay::{self, ReplayProgress},
     statistics::Statistics,
 };
 
@@ -160,7 +164,7 @@ impl Replica {
             return held;
         }
         let Ok(found) = self.log.read(position.position.before(), ReadBound::ONE).await else { return false };
-        let prefix = |record: &StoredRecord| log_position::prefix(Digest::of(&record.bytes));
+        let prefix = |record: &StoredRecord| position::prefix(Digest::of(&record.bytes));
         found.first().map(prefix).is_some_and(|hash| position.hash == Some(hash))
     }
 

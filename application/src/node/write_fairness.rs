@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::{
+    node::replica::Replica,
     ports::{Position, Version},
-    replica::Replica,
 };
 
 /// The shortest turn of a node while other nodes write too.

@@ -6,11 +6,13 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use crate::{
-    commit::{Commit, Entry},
-    digest::Digest,
-    history::History,
-    idempotency::IdempotencyCache,
-    log_position::{LogPosition, Recent},
+    log::{
+        commit::{Commit, Entry},
+        digest::Digest,
+        history::History,
+        position::{LogPosition, Recent},
+    },
+    node::idempotency::IdempotencyCache,
     ports::{CommitId, LogError, LogIdentity, Position, ReadModel, Version},
 };
 

@@ -8,7 +8,7 @@ use super::*;
 use crate::Digest;
 
 /// The record of [`the_golden_commit`], byte for byte.
-const GOLDEN: &[u8] = include_bytes!("../../golden/commit-v1.json").trim_ascii_end();
+const GOLDEN: &[u8] = include_bytes!("../../../golden/commit-v1.json").trim_ascii_end();
 
 fn pet(id: i64, name: &str, category: i64, status: Option<PetStatus>) -> PetEvent {
     let details = NewPet { name: PetName::new(name).unwrap(), category_id: CategoryId(category), status };

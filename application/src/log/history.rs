@@ -3,9 +3,11 @@
 use domain::Inventory;
 
 use crate::{
-    codec,
-    commit::{Commit, NodeId, Version},
-    digest::Digest,
+    log::{
+        codec,
+        commit::{Commit, NodeId, Version},
+        digest::Digest,
+    },
     ports::{Fault, LogError, StoredRecord},
 };
 

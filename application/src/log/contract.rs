@@ -12,9 +12,11 @@ use tokio::{task::JoinSet, time::timeout};
 use uuid::Uuid;
 
 use crate::{
-    codec,
-    commit::{Commit, Entry, KeyId, NodeId},
-    digest::Digest,
+    log::{
+        codec,
+        commit::{Commit, Entry, KeyId, NodeId},
+        digest::Digest,
+    },
     ports::{AppendError, CommitId, EventLog, Position, ReadBound, Record, StoredRecord, Version},
 };
 

@@ -7,11 +7,12 @@ use chrono::{DateTime, SubsecRound as _, Utc};
 use domain::Pet;
 
 use crate::{
-    codec,
     commands::{CreatePet, Created, WriteCommand, WriteError},
-    commit::{Commit, CommitId, Entry, KeyId, NodeId},
-    idempotency::RequestKey,
-    node_state::DecisionState,
+    log::{
+        codec,
+        commit::{Commit, CommitId, Entry, KeyId, NodeId},
+    },
+    node::{idempotency::RequestKey, state::DecisionState},
 };
 
 /// The limits of one commit: its events, and their bytes.
@@ -94,7 +95,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::{Digest, idempotency::IdempotencyCache};
+    use crate::{Digest, node::idempotency::IdempotencyCache};
 
     fn request(name: &str, key: Option<&str>) -> WriteCommand {
         request_by("k", name, key)

@@ -7,7 +7,7 @@ use domain::PetEvent;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{digest::Digest, idempotency::RequestKey};
+use crate::{log::digest::Digest, node::idempotency::RequestKey};
 
 /// One atomic batch of events from any number of clients.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,10 +12,8 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
-    codec,
-    commit::Commit,
-    digest::Digest,
-    node_state::NodeState,
+    log::{codec, commit::Commit, digest::Digest},
+    node::state::NodeState,
     ports::{LogError, Position, StoredRecord},
 };
 

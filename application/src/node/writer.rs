@@ -20,19 +20,19 @@ use uuid::Uuid;
 
 use crate::{
     backoff::Backoff,
-    codec,
     commands::{Created, WriteCommand, WriteError},
-    commit::NodeId,
-    decision::{self, CommitContext, EVENTS_MAX, PendingCommit},
-    digest::Digest,
-    health::Health,
+    log::{codec, commit::NodeId, digest::Digest},
+    node::{
+        decision::{self, CommitContext, EVENTS_MAX, PendingCommit},
+        health::Health,
+        replica::Replica,
+        write_fairness::WriteFairness,
+    },
     pet_store::{LogAccess, Options},
     ports::{
         AppendError, Clock, CommitId, Durability, DurabilityLevel, Fault, LogError, Position, ReadBound,
         ReadModel, Record, Version,
     },
-    replica::Replica,
-    write_fairness::WriteFairness,
 };
 
 /// How long a client waits for its pet to be durable.

@@ -1,0 +1,11 @@
+//! What one node does: it decides and appends commits (`writer`, `decision`), reads those of all nodes (`replica`,
+//! `replay`), and applies both to its state (`state`, `idempotency`).
+
+mod decision;
+pub(crate) mod health;
+pub(crate) mod idempotency;
+pub(crate) mod replay;
+pub(crate) mod replica;
+pub(crate) mod state;
+mod write_fairness;
+pub(crate) mod writer;
