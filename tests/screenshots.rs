@@ -49,7 +49,7 @@ fn send(ended: &AtomicBool, period: f64, interval: f64, request: impl Fn(usize) 
 }
 
 fn main() {
-    let app = &App::start_with(&["--ops-listen", "127.0.0.1:0"]);
+    let app = &App::start_with(&["--admin-listen", "127.0.0.1:0"]);
     for number in 0..PETS {
         app.post(&pet(number));
     }

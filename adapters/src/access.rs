@@ -1,5 +1,5 @@
 //! Access control: authenticates API keys, and limits what and how often they may use. The HTTP adapter calls it at
-//! every request; the application uses only the id of a key's owner.
+//! every request; the application knows only the owners of keys.
 //!
 //! Reading order: [`Authenticator`] (the interface), [`Principal`] (an authenticated key), [`RateLimit`] and
 //! [`Allowance`], [`api_keys`] (the key file, the only implementation in production).
@@ -10,10 +10,8 @@ mod rate_limit;
 
 use std::sync::Arc;
 
-use application::KeyId;
-
 pub use self::{
-    principal::{KeyUsage, Principal, RejectedKey, Scope, Scopes},
+    principal::{KeyId, KeyUsage, Principal, RejectedKey, Scope, Scopes},
     rate_limit::{Allowance, Balance, RateLimit},
 };
 

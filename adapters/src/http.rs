@@ -6,14 +6,14 @@
 
 mod admin;
 mod api;
+mod app_state;
 mod error;
 mod fallback;
 mod middleware;
 mod operations;
 mod pages;
 mod server;
-mod service;
-mod site;
+mod settings;
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -32,20 +32,20 @@ use futures_util::future::BoxFuture;
 use tokio::net::TcpListener;
 
 pub use api::openapi::{API_VERSION, document};
+pub use app_state::AppState;
 pub use middleware::{
     client_address::TrustedProxy,
     cors::{Origin, Origins},
 };
-pub use server::{Settings, Tls, TlsError, listen};
-pub use service::Service;
-pub use site::{ContactUrl, InvalidSetting, ServerUrl, Site};
+pub use server::{ListenerSettings, Tls, TlsError, listen};
+pub use settings::{ContactUrl, HttpSettings, InvalidSetting, ServerUrl};
 
 use admin::{log, metrics, probes};
 use api::{orders, pets};
 use middleware::{client::has_valid_key, framing::require_local_host, observe::observe};
 
 /// The public listener. Every path under `/v1` needs a key, those that do not exist included.
-fn public(service: &Arc<Service>) -> Router {
+fn public(state: &Arc<AppState>) -> Router {
     let operation = || any(fallback::api_method_not_allowed);
     Router::new()
         .route("/v1/pets", operation().get(pets::list).post(pets::create))
@@ -53,21 +53,21 @@ fn public(service: &Arc<Service>) -> Router {
         .route("/v1/store/orders", operation().get(orders::list))
         .merge(rest_of_api(any(fallback::api_not_found)))
         .merge(probes(has_valid_key))
-        .merge(pages::docs(document(&service.site), &service.site))
-        .merge(pages::inventory(&service.site))
+        .merge(pages::docs(document(&state.settings), &state.settings))
+        .merge(pages::inventory(&state.settings))
         .fallback(fallback::unknown)
-        .layer(from_fn_with_state((service.clone(), service.site.origins.clone()), observe))
-        .with_state(service.clone())
+        .layer(from_fn_with_state((state.clone(), state.settings.origins.clone()), observe))
+        .with_state(state.clone())
 }
 
 /// The admin listener. `/log` shows everything, so it needs a key everywhere; metrics only when other machines can
 /// connect.
-fn admin(service: &Arc<Service>, address: IpAddr) -> Router {
+fn admin(state: &Arc<AppState>, address: IpAddr) -> Router {
     let without_key = pages::admin().merge(probes(|_, _| true));
     let without_key = if address.is_loopback() {
         without_key
             .route("/metrics", get_only(metrics::show))
-            .layer(from_fn_with_state(service.clone(), require_local_host))
+            .layer(from_fn_with_state(state.clone(), require_local_host))
     } else {
         without_key.route("/metrics", get_only(metrics::show_with_key))
     };
@@ -75,11 +75,11 @@ fn admin(service: &Arc<Service>, address: IpAddr) -> Router {
         .route("/log", get_only(log::show))
         .merge(rest_of_api(any(fallback::admin_api_not_found)))
         .fallback(fallback::admin_not_found)
-        .layer(from_fn_with_state((service.clone(), Origins::default()), observe))
-        .with_state(service.clone())
+        .layer(from_fn_with_state((state.clone(), Origins::default()), observe))
+        .with_state(state.clone())
 }
 
-fn probes(may_see_position: fn(&Service, &HeaderMap) -> bool) -> Router<Arc<Service>> {
+fn probes(may_see_position: fn(&AppState, &HeaderMap) -> bool) -> Router<Arc<AppState>> {
     let ready = |obstacle| get_only(probes::ready(obstacle, may_see_position));
     Router::new()
         .route("/livez", get_only(probes::live))
@@ -89,7 +89,7 @@ fn probes(may_see_position: fn(&Service, &HeaderMap) -> bool) -> Router<Arc<Serv
 }
 
 /// Everything else under `/v1`. `{*rest}` does not match an empty rest.
-fn rest_of_api(not_found: MethodRouter<Arc<Service>>) -> Router<Arc<Service>> {
+fn rest_of_api(not_found: MethodRouter<Arc<AppState>>) -> Router<Arc<AppState>> {
     Router::new()
         .route("/v1", not_found.clone())
         .route("/v1/", not_found.clone())
@@ -97,7 +97,7 @@ fn rest_of_api(not_found: MethodRouter<Arc<Service>>) -> Router<Arc<Service>> {
 }
 
 /// A path outside `/v1`: `GET`, `HEAD` and `OPTIONS`, for clients with and without a key.
-fn get_only<T: 'static>(handler: impl Handler<T, Arc<Service>>) -> MethodRouter<Arc<Service>> {
+fn get_only<T: 'static>(handler: impl Handler<T, Arc<AppState>>) -> MethodRouter<Arc<AppState>> {
     any(fallback::method_not_allowed).get(handler)
 }
 
@@ -106,30 +106,30 @@ fn header_value(text: String) -> HeaderValue {
     HeaderValue::try_from(text).expect("plain ASCII is valid in a header")
 }
 
-/// Serves the public listener until `shutdown` completes, then finishes requests in flight within [`Settings::drain`].
+/// Serves the public listener until `shutdown` completes, then finishes requests in flight within [`ListenerSettings::drain`].
 pub fn serve(
     listener: TcpListener,
-    service: Arc<Service>,
-    settings: Settings,
+    state: Arc<AppState>,
+    settings: ListenerSettings,
     shutdown: BoxFuture<'static, ()>,
 ) -> BoxFuture<'static, ()> {
-    let router = public(&service);
-    Box::pin(server::run("public", listener, router, service, settings, shutdown))
+    let router = public(&state);
+    Box::pin(server::run("public", listener, router, state, settings, shutdown))
 }
 
 /// Serves probes, metrics and the log on the admin listener, like [`serve`].
 pub fn serve_admin(
     listener: TcpListener,
-    service: Arc<Service>,
-    settings: Settings,
+    state: Arc<AppState>,
+    settings: ListenerSettings,
     shutdown: BoxFuture<'static, ()>,
 ) -> BoxFuture<'static, ()> {
     let address = listener.local_addr().map_or(Ipv4Addr::UNSPECIFIED.into(), |address| address.ip());
-    let router = admin(&service, address);
-    let ending = service.clone();
+    let router = admin(&state, address);
+    let ending = state.clone();
     let shutdown = Box::pin(async move {
         shutdown.await;
         ending.ending.send_replace(true);
     });
-    Box::pin(server::run("admin", listener, router, service, settings, shutdown))
+    Box::pin(server::run("admin", listener, router, state, settings, shutdown))
 }

@@ -3,7 +3,7 @@
 use domain::{IdsExhausted, NewPet, Pet};
 use thiserror::Error;
 
-use crate::{log::commit::KeyId, node::idempotency::RequestKey, ports::Fault};
+use crate::{log::commit::OwnerId, node::idempotency::RequestKey, ports::Fault};
 
 #[derive(Debug, Clone)]
 pub(crate) enum WriteCommand {
@@ -16,7 +16,7 @@ pub struct CreatePet {
     /// The pet to add.
     pub pet: NewPet,
     /// The owner of the API key.
-    pub by: KeyId,
+    pub by: OwnerId,
     /// Makes the request safe to repeat.
     pub request_key: Option<RequestKey>,
 }

@@ -18,7 +18,7 @@ pub mod transfer;
 pub use backoff::Backoff;
 pub use commands::{CreatePet, Created, WriteError};
 pub use log::{
-    commit::KeyId,
+    commit::OwnerId,
     digest::Digest,
     position::{HASH_PREFIX, LogPosition},
 };

@@ -4,6 +4,9 @@
 mod log;
 
 use std::{
+    collections::BTreeSet,
+    env,
+    ffi::OsString,
     net::{SocketAddr, ToSocketAddrs as _},
     path::PathBuf,
     process,
@@ -14,13 +17,14 @@ use std::{
 
 use adapters::{
     access::{RateLimit, api_keys::KEY_FILE_VERSION},
-    http::{API_VERSION, ContactUrl, Origin, ServerUrl, Site, TrustedProxy},
+    http::{API_VERSION, ContactUrl, HttpSettings, Origin, ServerUrl, TrustedProxy},
 };
 use anyhow::bail;
 use application::{log::codec, ports::DurabilityLevel};
 use clap::{
-    Arg, Args, Parser, Subcommand, ValueEnum,
+    Arg, Args, CommandFactory as _, Parser, Subcommand, ValueEnum,
     builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
+    error::ErrorKind,
 };
 use clap_complete::Shell;
 
@@ -32,6 +36,8 @@ use crate::{
 pub(crate) use log::{AccessArguments, LogCommand, SourceArgument};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The variable of an API key. There is no flag, because other users can see arguments.
+const API_KEY_VARIABLE: &str = "PETSTORE_API_KEY";
 /// The longest duration that a flag accepts.
 const DURATION_MAX: Duration = Duration::from_hours(24);
 
@@ -52,6 +58,32 @@ pub(crate) struct Cli {
 /// The name of the environment variable of a flag.
 fn variable(flag: &str) -> String {
     format!("PETSTORE_{}", flag.replace('-', "_").to_uppercase())
+}
+
+/// Parses the arguments; prints an error and exits if they are wrong. A `PETSTORE_` variable that no command reads is
+/// an error too: with a misspelt one, a setting would silently keep its default.
+pub(crate) fn parse() -> Command {
+    let command = Cli::parse().command;
+    if matches!(command, Command::Serve(_) | Command::Keys(_) | Command::Log(_)) {
+        let known: BTreeSet<OsString> = variables(&Cli::command()).chain([API_KEY_VARIABLE.into()]).collect();
+        let ours = env::vars_os()
+            .map(|(name, _)| name)
+            .filter(|name| name.as_encoded_bytes().starts_with(b"PETSTORE_"));
+        if let Some(unknown) = ours.filter(|name| !known.contains(name)).min() {
+            let unknown = unknown.to_string_lossy();
+            let error = format!(
+                "unknown environment variable {unknown:?}: correct its name or unset it; `petstore serve --help` lists them"
+            );
+            Cli::command().error(ErrorKind::UnknownArgument, error).exit();
+        }
+    }
+    command
+}
+
+/// The variables of a command and its subcommands.
+fn variables(command: &clap::Command) -> Box<dyn Iterator<Item = OsString> + '_> {
+    let own = command.get_arguments().filter_map(|argument| argument.get_env().map(Into::into));
+    Box::new(own.chain(command.get_subcommands().flat_map(variables)))
 }
 
 /// Gives a flag its environment variable.
@@ -103,9 +135,9 @@ pub(crate) struct ServeArguments {
     /// balancers that try the next node when they cannot connect.
     #[arg(long, help_heading = "Listening")]
     pub(crate) listen_when_ready: bool,
-    /// Address and port of the admin (ops) listener, for probes, metrics and the log [default: none]
+    /// Address and port of the admin listener, for probes, metrics and the log [default: none]
     #[arg(long, help_heading = "Listening", value_name = "ADDR", value_parser = address)]
-    pub(crate) ops_listen: Option<SocketAddr>,
+    pub(crate) admin_listen: Option<SocketAddr>,
     #[command(flatten, next_help_heading = "Storage")]
     pub(crate) store: StoreArgument,
     /// Minimum durability of an acknowledged commit; a log that promises less is rejected.
@@ -128,9 +160,9 @@ pub(crate) struct ServeArguments {
     /// Allow plain HTTP on an address that other machines can reach. Use it only behind a proxy that terminates TLS.
     #[arg(long, help_heading = "TLS")]
     pub(crate) insecure_http: bool,
-    /// Like --insecure-http, but only for --ops-listen.
+    /// Like --insecure-http, but only for --admin-listen.
     #[arg(long, help_heading = "TLS")]
-    pub(crate) ops_insecure_http: bool,
+    pub(crate) admin_insecure_http: bool,
     /// Serve HTTPS on both listeners, with this certificate chain (PEM). A changed file is loaded within two seconds,
     /// or at once on SIGHUP.
     #[arg(long, help_heading = "TLS", value_name = "FILE", requires = "tls_key")]
@@ -222,13 +254,13 @@ impl ServeArguments {
         }
     }
 
-    pub(crate) fn site(&self) -> Site {
-        Site {
+    pub(crate) fn http_settings(&self) -> HttpSettings {
+        HttpSettings {
             origins: self.cors_origin.clone().into(),
             trusted_proxies: self.trusted_proxy.clone(),
             failed_auth_limit: self.failed_auth_limit,
             access_log: self.access_log,
-            ..self.addresses.site()
+            ..self.addresses.http_settings()
         }
     }
 
@@ -236,20 +268,20 @@ impl ServeArguments {
     pub(crate) fn check_listeners(&self) -> anyhow::Result<()> {
         let listen = self.listen;
         // The system would report the address as taken by another process.
-        if let Some(admin) = self.ops_listen
+        if let Some(admin) = self.admin_listen
             && listen.port() == admin.port()
             && listen.port() != 0
             && (listen.ip() == admin.ip() || listen.ip().is_unspecified() || admin.ip().is_unspecified())
         {
             bail!(
-                "--listen {listen} and --ops-listen {admin} are the same address: choose another port for \
-                 --ops-listen"
+                "--listen {listen} and --admin-listen {admin} are the same address: choose another port for \
+                 --admin-listen"
             );
         }
         // On a network, plain HTTP would expose API keys.
         let listeners = [
             (Some(listen), "--insecure-http"),
-            (self.ops_listen.filter(|_| !self.ops_insecure_http), "--ops-insecure-http"),
+            (self.admin_listen.filter(|_| !self.admin_insecure_http), "--admin-insecure-http"),
         ];
         for (address, flag) in listeners {
             if let Some(address) = address.filter(|address| !address.ip().is_loopback())
@@ -274,7 +306,7 @@ impl ServeArguments {
             version = VERSION,
             pid = process::id(),
             listen = %self.listen,
-            ops_listen = self.ops_listen.map(tracing::field::display),
+            admin_listen = self.admin_listen.map(tracing::field::display),
             store = %self.store.store,
             require_durability = self.require_durability.name(),
             keys = %self.keys.display(),
@@ -295,9 +327,9 @@ impl ServeArguments {
 }
 
 impl AddressArguments {
-    pub(crate) fn site(&self) -> Site {
+    pub(crate) fn http_settings(&self) -> HttpSettings {
         let Self { base_url, staging_url, contact } = self.clone();
-        Site { base_url, staging_url, contact, ..Site::default() }
+        HttpSettings { base_url, staging_url, contact, ..HttpSettings::default() }
     }
 }
 

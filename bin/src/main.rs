@@ -14,9 +14,8 @@ mod wire;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use commands::documents;
-use config::{Cli, Command};
+use config::Command;
 use mimalloc::MiMalloc;
 
 // glibc's allocator would cost a third of the create rate, because axum makes many small allocations. Huge pages are
@@ -25,7 +24,7 @@ use mimalloc::MiMalloc;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let outcome = match config::parse() {
         // Prints its own errors through a background thread, so that a stalled reader cannot block the exit.
         Command::Serve(arguments) => return commands::serve::run(*arguments),
         Command::Keys(command) => commands::keys::run(command),

@@ -91,8 +91,8 @@ pub(crate) async fn open_source(url: &StoreUrl, access: &AccessArguments) -> Res
         return (engine.read)(place).await;
     };
     let key = key.ok_or_else(|| {
-        let detail = "reading the log of a service needs an API key with the scope \"log\": name its file with --key-file, or \
-                      set PETSTORE_LOG_KEY to the key";
+        let detail = "reading the log of a service needs an API key with the scope \"log\": name its file with --api-key-file, or \
+                      set PETSTORE_API_KEY to the key";
         Fault::CannotOpen.error(detail)
     })?;
     Ok(Arc::new(RemoteLog::open(service.clone(), access.ca.as_deref(), &key).await?))

@@ -43,7 +43,7 @@ fn without_a_valid_key_nothing_under_v1_is_revealed() {
 
 #[test]
 fn only_callers_with_a_key_learn_the_position_of_the_log() {
-    let app = App::start_with(&["--cors-origin", "https://shop.example", "--ops-listen", "127.0.0.1:0"]);
+    let app = App::start_with(&["--cors-origin", "https://shop.example", "--admin-listen", "127.0.0.1:0"]);
     app.add("Rex");
     let position = |response: &Response| Some(response.header("log-position")?.split('-').next()?.to_owned());
     for (call, status) in [

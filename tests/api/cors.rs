@@ -151,7 +151,7 @@ fn pages_may_use_exactly_the_headers_that_the_document_describes() {
 
 #[test]
 fn no_page_may_call_the_admin_listener() {
-    let app = App::start_with(&["--cors-origin", "*", "--ops-listen", "127.0.0.1:0"]);
+    let app = App::start_with(&["--cors-origin", "*", "--admin-listen", "127.0.0.1:0"]);
     let get = |path: &str, host: &str, more: &str| {
         let request = format!(
             "GET {path} HTTP/1.1\r\nHost: {host}\r\nOrigin: {SHOP}\r\n{more}Connection: close\r\n\r\n"

@@ -1,7 +1,7 @@
 //! The service against its own document: schemathesis generates valid and invalid requests, and every
 //! response must be one that the document describes.
 //!
-//! `PETSTORE_FUZZ_CASES=20000 tests/run fuzzing -- --nocapture` is the long run.
+//! `TEST_FUZZ_CASES=20000 tests/run fuzzing -- --nocapture` is the long run.
 
 use std::{env, fmt::Write as _, fs, thread};
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// How many cases at least; the variable asks for more.
 const CASES: usize = 2_000;
-const CASES_VARIABLE: &str = "PETSTORE_FUZZ_CASES";
+const CASES_VARIABLE: &str = "TEST_FUZZ_CASES";
 
 /// As many runs at a time as schemathesis can use of a small machine, each with its seed.
 const SEEDS: [usize; 2] = [20_301_205, 41];
@@ -21,7 +21,7 @@ const RESERVED: &str = "/store/orders";
 #[test]
 fn every_response_to_a_generated_request_is_described() {
     let cases = env::var(CASES_VARIABLE).map_or(CASES, |text| text.parse().expect("a number of cases"));
-    let app = App::start_with(&["--ops-listen", "127.0.0.1:0"]);
+    let app = App::start_with(&["--admin-listen", "127.0.0.1:0"]);
     let document: Value = serde_json::from_str(&petstore(["openapi"]).stdout).unwrap();
     let paths = document["paths"].as_object().unwrap().iter().filter(|(path, _)| *path != RESERVED);
     let operations: usize = paths.map(|(_, methods)| methods.as_object().unwrap().len()).sum();

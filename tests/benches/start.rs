@@ -13,7 +13,7 @@ use std::{
 };
 
 use application::{
-    KeyId, RequestKey,
+    OwnerId, RequestKey,
     log::{commit::Entry, contract},
 };
 use clap::Parser;
@@ -135,7 +135,7 @@ fn entry(id: i64, keys_after: i64) -> Entry {
     let key = (id > keys_after).then(|| format!("018f3c5e-7a1b-7c2d-9e3f-{id:012}"));
     Entry {
         event: PetEvent::Added(Pet { id: PetId::new(id).expect("ids begin with 1"), details }),
-        by: KeyId("k4f1d02ab9c7e".into()),
+        by: OwnerId("k4f1d02ab9c7e".into()),
         request_key: key.map(|key| RequestKey::new(key).expect("a valid key")),
     }
 }
@@ -151,7 +151,7 @@ fn start(program: &Path, engine: &str, path: &Path, kind: Kind) -> Started {
     let log = path.join("log");
     let directory = tempfile::tempdir().expect("a temporary directory");
     let store = format!("{engine}:{}", log.display());
-    let mut app = App::stopped_on(program, &store, directory, &["--ops-listen", "127.0.0.1:0"]);
+    let mut app = App::stopped_on(program, &store, directory, &["--admin-listen", "127.0.0.1:0"]);
     let begun = Instant::now();
     app.begin();
     if let Err(ended) = app.wait_until_listening() {

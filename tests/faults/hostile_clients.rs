@@ -202,7 +202,7 @@ fn assert_bodies_may_take_their_time(app: &App, attackers: usize, flood: Flood) 
 
 #[test]
 fn connections_to_the_admin_listener_do_not_block_probes_and_metrics() {
-    let app = start(0, &["--ops-listen", "127.0.0.1:0"]);
+    let app = start(0, &["--admin-listen", "127.0.0.1:0"]);
     let admin = app.admin();
     let (attack, statuses) = trickle(admin, 110);
     wait_until_strong(&statuses, 401);

@@ -8,9 +8,9 @@
 //! run that breaks a promise prints its seed:
 //!
 //! ```text
-//! PETSTORE_SIM_SEED=4711 cargo test -p tests simulation -- --nocapture    # repeats that run, prints all of it
-//! PETSTORE_SIM_SEEDS=200000 cargo test -p tests simulation -- --nocapture # the long form, a quarter of an hour
-//! PETSTORE_SIM_FIRST=1000000 …                                            # starts with another seed than 1
+//! TEST_SIM_SEED=4711 cargo test -p tests simulation -- --nocapture    # repeats that run, prints all of it
+//! TEST_SIM_SEEDS=200000 cargo test -p tests simulation -- --nocapture # the long form, a quarter of an hour
+//! TEST_SIM_FIRST=1000000 …                                            # starts with another seed than 1
 //! ```
 //!
 //! Only commit ids are truly random (version 7 UUIDs), so nothing that a run does or records depends on them,
@@ -55,13 +55,13 @@ const SEEDS: u64 = 1_700;
 
 #[test]
 fn every_promise_holds_in_every_simulated_run() {
-    if let Some(seed) = number("PETSTORE_SIM_SEED") {
+    if let Some(seed) = number("TEST_SIM_SEED") {
         let report = tried(seed);
         println!("{}\n{:?}", report.lines.join("\n"), report.tally);
         return judge(seed, &report);
     }
-    let first = number("PETSTORE_SIM_FIRST").unwrap_or(1);
-    let seeds = number("PETSTORE_SIM_SEEDS").unwrap_or(SEEDS);
+    let first = number("TEST_SIM_FIRST").unwrap_or(1);
+    let seeds = number("TEST_SIM_SEEDS").unwrap_or(SEEDS);
     let next = AtomicU64::new(first);
     let total = Mutex::new(Tally::default());
     let work = || {
@@ -152,7 +152,7 @@ fn judge(seed: u64, report: &Report) {
 }
 
 fn replay(seed: u64) -> String {
-    format!("replay with: PETSTORE_SIM_SEED={seed} cargo test -p tests simulation -- --nocapture")
+    format!("replay with: TEST_SIM_SEED={seed} cargo test -p tests simulation -- --nocapture")
 }
 
 fn number(variable: &str) -> Option<u64> {

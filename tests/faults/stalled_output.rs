@@ -24,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 /// A service whose standard error is a pipe, and the end of the pipe that this test reads when it likes. The pipe and the
 /// queue are full.
 fn start_with_full_log() -> (App, File) {
-    let flags = ["--ops-listen", "127.0.0.1:0", "--log", "debug", "--access-log", "--drain", "50s"];
+    let flags = ["--admin-listen", "127.0.0.1:0", "--log", "debug", "--access-log", "--drain", "50s"];
     let mut app = App::stopped("memory:", &flags);
     let pipe = app.directory().join("pipe");
     succeed(Command::new("mkfifo").arg(&pipe));

@@ -7,7 +7,7 @@ mod targets;
 #[cfg(fuzzing)]
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     static TARGET: std::sync::LazyLock<targets::Target> = std::sync::LazyLock::new(|| {
-        targets::named(&std::env::var("PETSTORE_FUZZ_TARGET").expect("names a target"))
+        targets::named(&std::env::var("TEST_FUZZ_TARGET").expect("names a target"))
     });
     TARGET(bytes);
 });

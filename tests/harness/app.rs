@@ -37,7 +37,7 @@ pub struct App {
 }
 
 impl App {
-    /// Starts on an empty store, kept by sled unless `PETSTORE_TEST_ENGINE` names another engine.
+    /// Starts on an empty store, kept by sled unless `TEST_ENGINE` names another engine.
     pub fn start() -> Self {
         Self::start_with(&[])
     }
@@ -160,7 +160,7 @@ impl App {
         self.anonymous("GET", path).send()
     }
 
-    /// The metrics of a service that was started with `--ops-listen`.
+    /// The metrics of a service that was started with `--admin-listen`.
     pub fn metrics(&self) -> String {
         Call::new(self.admin(), "GET", "/metrics").send().text().to_owned()
     }
@@ -231,7 +231,7 @@ impl App {
         self.address
     }
 
-    /// Where the service shows probes and metrics, if it was started with `--ops-listen`.
+    /// Where the service shows probes and metrics, if it was started with `--admin-listen`.
     pub fn admin(&self) -> SocketAddr {
         eventually("the service says where its probes and metrics are", || {
             let (stdout, _) = self.printed();

@@ -5,7 +5,7 @@ use std::{env, path::Path};
 use crate::{NatsCluster, NatsSync, PostgresServer};
 
 /// Names the engine that tests which do not care use: `sled` (if not set), `sqlite`, `postgres`, `nats` or `memory`.
-const ENGINE: &str = "PETSTORE_TEST_ENGINE";
+const ENGINE: &str = "TEST_ENGINE";
 
 /// A place for one log, with the server that keeps it if it needs one.
 pub(crate) struct Place {

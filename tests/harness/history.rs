@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use adapters::event_log::{sled::SledLog, sqlite::SqliteLog};
 use application::{
-    Digest, KeyId,
+    Digest, OwnerId,
     log::{
         codec,
         commit::{Commit, Entry, NodeId},
@@ -48,5 +48,5 @@ pub fn added(id: i64, name: &str) -> Entry {
     let name = PetName::new(name).expect("tests choose valid names");
     let details = NewPet { name, category_id: CategoryId(7), status: None };
     let event = PetEvent::Added(Pet { id: PetId::new(id).expect("ids start at 1"), details });
-    Entry { event, by: KeyId("owner".into()), request_key: None }
+    Entry { event, by: OwnerId("owner".into()), request_key: None }
 }

@@ -8,13 +8,13 @@ use std::{
 };
 
 use adapters::{
-    access::{Authenticator, Principal, RejectedKey, Scopes},
-    http::{self, Service, Settings, Site},
+    access::{Authenticator, KeyId, Principal, RejectedKey, Scopes},
+    http::{self, AppState, HttpSettings, ListenerSettings},
     read_model::MemoryReadModel,
     system::SystemClock,
 };
 use application::{
-    CreatePet, KeyId, Limit, ListPets, LogAccess, Options, PetStore, WriteError,
+    CreatePet, Limit, ListPets, LogAccess, Options, OwnerId, PetStore, WriteError,
     ports::{EventLog, Fault},
 };
 use domain::{CategoryId, NewPet, Pet, PetName};
@@ -33,7 +33,7 @@ struct AnyKey;
 impl Authenticator for AnyKey {
     fn authenticate(&self, _: &str) -> Result<Arc<Principal>, RejectedKey> {
         let id = KeyId("1".into());
-        let (owner, name, scopes) = (id.clone(), "every key".into(), Scopes::READ_WRITE);
+        let (owner, name, scopes) = (id.as_owner(), "every key".into(), Scopes::READ_WRITE);
         Ok(Arc::new(Principal { owner, id, name, scopes, allowance: None, usage: Arc::default() }))
     }
 
@@ -46,10 +46,11 @@ impl Authenticator for AnyKey {
 pub async fn serve_node(store: Arc<PetStore>) -> SocketAddr {
     let listener = http::listen((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
     let address = listener.local_addr().expect("an address");
-    let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default()));
-    service.open(store);
-    let settings = Settings { connections_max: 10_000, connections_per_address: None, drain: Duration::ZERO };
-    tokio::spawn(http::serve(listener, service, settings, Box::pin(future::pending())));
+    let state = Arc::new(AppState::new(Arc::new(AnyKey), HttpSettings::default()));
+    state.open(store);
+    let settings =
+        ListenerSettings { connections_max: 10_000, connections_per_address: None, drain: Duration::ZERO };
+    tokio::spawn(http::serve(listener, state, settings, Box::pin(future::pending())));
     address
 }
 
@@ -57,7 +58,7 @@ pub async fn serve_node(store: Arc<PetStore>) -> SocketAddr {
 pub fn pet_named(name: &str) -> CreatePet {
     let name = PetName::new(name).expect("tests choose valid names");
     let pet = NewPet { name, category_id: CategoryId(7), status: None };
-    CreatePet { pet, by: KeyId("owner".into()), request_key: None }
+    CreatePet { pet, by: OwnerId("owner".into()), request_key: None }
 }
 
 /// Adds a pet with this name.

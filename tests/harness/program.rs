@@ -18,12 +18,12 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 /// How often to look again for something that must happen soon.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// The program, built from the sources as they are now, unless `PETSTORE_PROGRAM` names another one.
+/// The program, built from the sources as they are now, unless `TEST_PROGRAM` names another one.
 pub fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     // With the same selection as the tests themselves, so that dependencies are compiled once for both.
     let build = || build(&["--workspace", "--all-features", "--bins", "--tests"]);
-    PROGRAM.get_or_init(|| env::var_os("PETSTORE_PROGRAM").map_or_else(build, PathBuf::from))
+    PROGRAM.get_or_init(|| env::var_os("TEST_PROGRAM").map_or_else(build, PathBuf::from))
 }
 
 /// The program as it is packaged, for benchmarks.

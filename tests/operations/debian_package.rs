@@ -73,7 +73,7 @@ fn a_release_has_a_checksum_for_everything_in_it() {
     succeed(
         Command::new(root().join("docs/deploy/build-release"))
             .arg(&release)
-            .env("PETSTORE_PROGRAM", stripped(directory.path()))
+            .env("TEST_PROGRAM", stripped(directory.path()))
             .env("DPKG_DEB_COMPRESSOR_TYPE", "none"),
     );
     let listed = succeed(Command::new("sha256sum").args(["--check", "SHA256SUMS"]).current_dir(&release));

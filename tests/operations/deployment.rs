@@ -195,7 +195,7 @@ pub(crate) fn search_path() -> String {
 fn a_backup_is_verified_and_old_ones_are_removed() {
     let directory = tempfile::tempdir().unwrap();
     let store = format!("sled:{}", directory.path().join("log").display());
-    let admin = ["--ops-listen", "127.0.0.1:0"];
+    let admin = ["--admin-listen", "127.0.0.1:0"];
     let app = App::on_with(&store, &admin);
     app.add("Rex");
     let backups = Backups::new(directory.path(), app.keys_file());
@@ -210,7 +210,7 @@ fn a_backup_is_verified_and_old_ones_are_removed() {
     let key = key_file(directory.path(), &app.issue_key(&["--name", "backup", "--scope", "log"]));
     let url = format!("http://{}", app.admin());
     wait_until("the running service is backed up, once the key is active", || {
-        let online = backups.backup(&store).arg(&url).env("PETSTORE_KEY_FILE", &key).output().unwrap();
+        let online = backups.backup(&store).arg(&url).env("PETSTORE_API_KEY_FILE", &key).output().unwrap();
         online.status.success()
     });
     assert_eq!(backups.names("jsonl").len(), 14);
@@ -309,7 +309,7 @@ fn a_backup_restarts_only_a_service_that_was_running() {
 #[test]
 fn a_continuous_copy_reports_when_it_is_complete() {
     let directory = tempfile::tempdir().unwrap();
-    let mut app = App::start_with(&["--ops-listen", "127.0.0.1:0"]);
+    let mut app = App::start_with(&["--admin-listen", "127.0.0.1:0"]);
     app.add("Rex");
     let key = key_file(directory.path(), &app.log_key());
     let copy = format!("sled:{}", directory.path().join("copy").display());
@@ -317,7 +317,7 @@ fn a_continuous_copy_reports_when_it_is_complete() {
     let following = Command::new(file("petstore-copy"))
         .args([&format!("http://{}", app.admin()), &copy, "--report-every", "1s"])
         .env("PATH", search_path())
-        .env("PETSTORE_KEY_FILE", key)
+        .env("PETSTORE_API_KEY_FILE", key)
         .env("TEXTFILE_DIRECTORY", directory.path())
         .spawn();
     let mut following = following.unwrap();

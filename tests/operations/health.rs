@@ -20,7 +20,7 @@ fn reads_and_writes_have_probes_of_their_own() {
     let store = directory.path().join("store");
     let url = format!("sled:{}", store.display());
     let app =
-        App::start_on(program(), &url, directory, &["--ops-listen", "127.0.0.1:0", "--drain-delay", "1h"]);
+        App::start_on(program(), &url, directory, &["--admin-listen", "127.0.0.1:0", "--drain-delay", "1h"]);
     let codes = |address: SocketAddr| {
         ["ready", "reads", "writes"].map(|probe| health(address, &["--probe", probe]).code.unwrap())
     };
@@ -38,7 +38,7 @@ fn reads_and_writes_have_probes_of_their_own() {
 
 #[test]
 fn the_exit_code_follows_the_service_from_ready_to_draining_to_gone() {
-    let mut app = App::start_with(&["--ops-listen", "127.0.0.1:0", "--drain-delay", "1h"]);
+    let mut app = App::start_with(&["--admin-listen", "127.0.0.1:0", "--drain-delay", "1h"]);
     let (public, admin) = (app.address(), app.admin());
     for address in [public, admin] {
         for (probe, word) in [("ready", "ready"), ("live", "alive")] {

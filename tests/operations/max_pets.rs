@@ -5,7 +5,7 @@ use harness::{App, Response};
 const REX: &str = r#"{"name":"Rex","categoryId":7,"status":"available"}"#;
 
 fn start(limit: &str) -> App {
-    App::on_engine("sled", &["--max-pets", limit, "--ops-listen", "127.0.0.1:0"])
+    App::on_engine("sled", &["--max-pets", limit, "--admin-listen", "127.0.0.1:0"])
 }
 
 fn add(app: &App, key: &str) -> Response {

@@ -1,10 +1,10 @@
-//! `--ops-listen`: the probes and metrics of the admin listener, including the clients of the deprecated operation.
+//! `--admin-listen`: the probes and metrics of the admin listener, including the clients of the deprecated operation.
 
 use std::net::SocketAddr;
 
 use harness::{App, Call, REX, petstore, python_tool, succeed};
 
-const OPS: [&str; 2] = ["--ops-listen", "127.0.0.1:0"];
+const OPS: [&str; 2] = ["--admin-listen", "127.0.0.1:0"];
 
 fn metrics(address: SocketAddr) -> String {
     let response = Call::new(address, "GET", "/metrics").send();

@@ -60,18 +60,18 @@ fn two_listeners_on_one_address_are_named() {
     // Nothing is bound: the service rejects before it listens.
     for (listen, admin) in [("127.0.0.1:8080", "127.0.0.1:8080"), ("0.0.0.0:8080", "127.0.0.1:8080")] {
         let sentence = format!(
-            "petstore: --listen {listen} and --ops-listen {admin} are the same address: choose another port for \
-             --ops-listen\n"
+            "petstore: --listen {listen} and --admin-listen {admin} are the same address: choose another port for \
+             --admin-listen\n"
         );
-        let flags = ["--listen", listen, "--ops-listen", admin, "--insecure-http"];
+        let flags = ["--listen", listen, "--admin-listen", admin, "--insecure-http"];
         serve("memory:", &flags).exits_with(1).says(&sentence);
     }
 }
 
 #[test]
 fn a_wrong_scheme_leads_to_the_right_one() {
-    let secure = start_secure(&["--ops-listen", "127.0.0.1:0"]);
-    let plain = App::start_with(&["--ops-listen", "127.0.0.1:0"]);
+    let secure = start_secure(&["--admin-listen", "127.0.0.1:0"]);
+    let plain = App::start_with(&["--admin-listen", "127.0.0.1:0"]);
     let directory = secure.directory();
     let (ca, key) = (directory.join("ca.pem"), key_file(directory, &secure.key));
     let (ca, key) = (ca.to_str().unwrap(), key.to_str().unwrap());
@@ -83,7 +83,7 @@ fn a_wrong_scheme_leads_to_the_right_one() {
             "the service does not use TLS: use http:// instead of https://",
         ),
     ] {
-        let access = ["--ca", ca, "--key-file", key];
+        let access = ["--ca", ca, "--api-key-file", key];
         for (command, code) in [
             (vec!["health", &url, "--ca", ca], 3),
             ([&["log", "verify", "--store", &url], &access[..]].concat(), 1),
@@ -244,6 +244,16 @@ fn a_target_that_already_holds_more_is_a_success() {
             store("longer")
         );
         assert!(finished.stdout.contains(&expected), "{finished:?}");
+    }
+}
+
+#[test]
+fn an_unknown_environment_variable_is_rejected() {
+    for command in [&["serve"][..], &["keys", "list"], &["log", "stat"]] {
+        let petstore = &mut Command::new(program());
+        finished(petstore.args(command).env("PETSTORE_OPS_LISTEN", "127.0.0.1:0"))
+            .exits_with(2)
+            .says("unknown environment variable \"PETSTORE_OPS_LISTEN\": correct its name");
     }
 }
 

@@ -61,7 +61,7 @@ fn expressions() -> Vec<String> {
 
 #[test]
 fn every_metric_that_the_dashboard_and_the_alerts_name_exists() {
-    let app = busy_app(&["--ops-listen", "127.0.0.1:0"]);
+    let app = busy_app(&["--admin-listen", "127.0.0.1:0"]);
     let metrics = app.metrics();
     let sample = Regex::new("^[a-z_]+").unwrap();
     let known: BTreeSet<_> = metrics.lines().filter_map(|line| Some(sample.find(line)?.as_str())).collect();
@@ -83,7 +83,7 @@ fn every_metric_that_the_dashboard_and_the_alerts_name_exists() {
 
 #[test]
 fn the_dashboard_shows_every_metric() {
-    let app = busy_app(&["--ops-listen", "127.0.0.1:0"]);
+    let app = busy_app(&["--admin-listen", "127.0.0.1:0"]);
     let shown = dashboard_expressions().join("\n");
     let metrics = app.metrics();
     let family = Regex::new("(?m)^# TYPE (petstore_[a-z_]+) ").unwrap();
@@ -109,7 +109,7 @@ fn the_alerts_fire_when_they_should() {
 
 #[test]
 fn operators_see_what_the_service_does() {
-    let app = busy_app(&["--ops-listen", "127.0.0.1:0", "--failed-auth-limit", "100/s"]);
+    let app = busy_app(&["--admin-listen", "127.0.0.1:0", "--failed-auth-limit", "100/s"]);
     let limited = app.issue_key(&["--name", "limited", "--rate-limit", "1/h"]);
     wait_until("the limit is reached", || app.get_as(&limited, "/v1/pets").status == 429);
     let revoked = app.issue_key(&["--name", "gone"]);
@@ -164,7 +164,7 @@ fn operators_see_what_the_service_does() {
 
 #[test]
 fn an_embedded_store_shows_its_syncs_and_its_disk() {
-    let app = App::on_engine("sled", &["--ops-listen", "127.0.0.1:0"]);
+    let app = App::on_engine("sled", &["--admin-listen", "127.0.0.1:0"]);
     app.post(REX);
     // The files are measured every second.
     let now = eventually("the file of the log has grown", || {
@@ -204,7 +204,7 @@ impl Prometheus {
 
 #[test]
 fn a_real_prometheus_scrapes_a_reachable_listener_with_a_key_for_metrics() {
-    let app = busy_app(&["--ops-listen", "0.0.0.0:0", "--ops-insecure-http"]);
+    let app = busy_app(&["--admin-listen", "0.0.0.0:0", "--admin-insecure-http"]);
     let key = app.issue_key(&["--name", "prometheus", "--scope", "metrics"]);
     let ops = format!("127.0.0.1:{}", app.admin().port()).parse().unwrap();
     let status = |key: &str| {

@@ -139,7 +139,7 @@ fn the_version_names_the_formats_as_the_documentation_shows_them() {
 
 /// The flags of other commands than `serve` that have an environment variable.
 const CONNECTION_SETTINGS: [&str; 7] =
-    ["base-url", "ca", "contact", "key-file", "keys", "staging-url", "store"];
+    ["base-url", "ca", "contact", "api-key-file", "keys", "staging-url", "store"];
 
 /// Every flag that a help text lists, with the text about it.
 fn flags(help: &str) -> Vec<(String, String)> {
@@ -160,7 +160,7 @@ fn flags(help: &str) -> Vec<(String, String)> {
 
 #[test]
 fn plain_http_stays_on_this_machine_by_default() {
-    for (flag, waiver) in [("--listen", "--insecure-http"), ("--ops-listen", "--ops-insecure-http")] {
+    for (flag, waiver) in [("--listen", "--insecure-http"), ("--admin-listen", "--admin-insecure-http")] {
         serve("memory:", &[flag, "0.0.0.0:0"]).exits_with(1).says(waiver);
     }
 }

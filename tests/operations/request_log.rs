@@ -103,7 +103,7 @@ fn every_kind_of_rejection_is_logged_and_the_client_does_not_learn_the_reason() 
 
 #[test]
 fn reading_the_log_is_logged_with_the_client_address() {
-    let app = App::start_with(&[&JSON[..], &["--ops-listen", "127.0.0.1:0"]].concat());
+    let app = App::start_with(&[&JSON[..], &["--admin-listen", "127.0.0.1:0"]].concat());
     let key = app.log_key();
     let call = Call::new(app.admin(), "GET", "/log").key(&key);
     assert_eq!(call.send().status, 200);
@@ -170,7 +170,7 @@ fn an_access_log_has_a_line_for_every_request() {
 #[test]
 fn start_configuration_changes_of_keys_and_stop_are_logged() {
     let mut app =
-        App::start_with(&["--log-format", "json", "--rate-limit", "1000/s", "--ops-listen", "127.0.0.1:0"]);
+        App::start_with(&["--log-format", "json", "--rate-limit", "1000/s", "--admin-listen", "127.0.0.1:0"]);
     let starting = line(&app, "starting", "rate_limit", "1000/s");
     assert_eq!(starting["max_connections"].as_u64(), Some(10_000), "{starting}");
     assert!(

@@ -209,7 +209,7 @@ fn a_node_that_listens_when_it_is_ready_rejects_connections_until_then() {
     let (port, admin) = (free_port(), free_port());
     let mut postgres = postgres;
     let database = postgres.create_database();
-    let flags = ["--listen-when-ready", "--ops-listen", &format!("127.0.0.1:{admin}")];
+    let flags = ["--listen-when-ready", "--admin-listen", &format!("127.0.0.1:{admin}")];
     let mut app = App::stopped(&postgres.url(&database), &flags);
     app.use_port(port);
     postgres.kill();

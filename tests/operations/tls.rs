@@ -80,7 +80,7 @@ fn certify_for(directory: &Path, valid: Range<SystemTime>) {
 
 #[test]
 fn clients_call_the_service_over_https_with_http_1_and_http_2() {
-    let secure = start_secure(&["--ops-listen", "127.0.0.1:0"]);
+    let secure = start_secure(&["--admin-listen", "127.0.0.1:0"]);
     for (protocol, version) in [("--http1.1", "1.1"), ("--http2", "2")] {
         let shown = curl(&secure, "/v1/pets", &[protocol, "--write-out", "%{http_version}"]);
         assert_eq!(String::from_utf8_lossy(&shown.stdout), format!("[]{version}"));
@@ -151,13 +151,13 @@ fn a_new_certificate_is_loaded_without_a_failed_request() {
 
 #[test]
 fn the_log_is_read_over_https_from_a_service_that_is_trusted() {
-    let secure = start_secure(&["--ops-listen", "127.0.0.1:0"]);
+    let secure = start_secure(&["--admin-listen", "127.0.0.1:0"]);
     let admin = format!("https://{}", secure.admin());
     let directory = secure.directory();
     let key = key_file(directory, &secure.issue_key(&["--name", "backup", "--scope", "log"]));
     let stat = |more: &[&str]| {
         let mut stat = Command::new(program());
-        stat.args(["log", "stat", "--store", &admin, "--key-file"]).arg(&key).args(more);
+        stat.args(["log", "stat", "--store", &admin, "--api-key-file"]).arg(&key).args(more);
         stat.output().unwrap()
     };
     let ca = directory.join("ca.pem");
@@ -283,7 +283,7 @@ fn a_tail_tells_a_planned_stop_from_a_cut_connection() {
         ),
         (false, "the response was cut off after position 2: "),
     ] {
-        let mut secure = start_secure(&["--ops-listen", "127.0.0.1:0"]);
+        let mut secure = start_secure(&["--admin-listen", "127.0.0.1:0"]);
         let add = |name: &str| {
             let pet = format!(r#"{{"name":"{name}","categoryId":7}}"#);
             status(&secure, "/v1/pets", &["--header", "Content-Type: application/json", "--data", &pet])
@@ -291,7 +291,7 @@ fn a_tail_tells_a_planned_stop_from_a_cut_connection() {
         let key = secure.issue_key(&["--name", "reader", "--scope", "log"]);
         let (admin, directory) = (format!("https://{}", secure.admin()), secure.directory());
         let (key_file, ca) = (key_file(directory, &key), directory.join("ca.pem"));
-        let access = ["--key-file", key_file.to_str().unwrap(), "--ca", ca.to_str().unwrap()];
+        let access = ["--api-key-file", key_file.to_str().unwrap(), "--ca", ca.to_str().unwrap()];
         wait_until("the key is active", || {
             let stat = petstore(["log", "stat", "--store", &admin].iter().chain(&access));
             stat.code == Some(0)

@@ -1,4 +1,4 @@
-//! The page at `/` of `--ops-listen` in a real browser: what an operator sees, with and without a key.
+//! The page at `/` of `--admin-listen` in a real browser: what an operator sees, with and without a key.
 
 use std::net::SocketAddr;
 
@@ -18,7 +18,7 @@ fn open(address: SocketAddr) -> Browser {
 
 /// A service on a disk that other machines could reach, and the address of its admin listener on this one.
 fn reachable() -> (App, SocketAddr) {
-    let app = App::start_with(&["--ops-listen", "0.0.0.0:0", "--ops-insecure-http"]);
+    let app = App::start_with(&["--admin-listen", "0.0.0.0:0", "--admin-insecure-http"]);
     let ops = SocketAddr::from(([127, 0, 0, 1], app.admin().port()));
     (app, ops)
 }
@@ -44,7 +44,7 @@ fn plot(browser: &Browser, title: &str) -> String {
 
 #[test]
 fn an_operator_sees_the_state_and_live_plots() {
-    let app = App::start_with(&["--ops-listen", "127.0.0.1:0"]);
+    let app = App::start_with(&["--admin-listen", "127.0.0.1:0"]);
     work(&app);
     let browser = open(app.admin());
     browser.see("#overview:not([hidden])");
@@ -104,7 +104,7 @@ fn where_metrics_need_a_key_the_page_asks_for_one() {
 
 #[test]
 fn a_node_that_is_not_ready_says_why() {
-    let mut app = App::start_with(&["--ops-listen", "127.0.0.1:0", "--drain-delay", "60s"]);
+    let mut app = App::start_with(&["--admin-listen", "127.0.0.1:0", "--drain-delay", "60s"]);
     let browser = open(app.admin());
     browser.see_text("#state", "Ready");
     app.signal("TERM");
@@ -142,7 +142,7 @@ fn the_page_fits_every_screen_and_passes_an_accessibility_check() {
 
 #[test]
 fn everything_can_be_reached_with_the_keyboard() {
-    let app = App::start_with(&["--ops-listen", "127.0.0.1:0"]);
+    let app = App::start_with(&["--admin-listen", "127.0.0.1:0"]);
     let browser = open(app.admin());
     browser.see("#overview:not([hidden])");
     let mut visited = vec![];
@@ -161,7 +161,7 @@ fn everything_can_be_reached_with_the_keyboard() {
 
 #[test]
 fn the_page_is_small_and_contacts_no_other_host() {
-    let app = App::start_with(&["--ops-listen", "127.0.0.1:0"]);
+    let app = App::start_with(&["--admin-listen", "127.0.0.1:0"]);
     let ops = app.admin();
     let browser = open(ops);
     browser.see("#overview:not([hidden])");

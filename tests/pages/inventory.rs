@@ -97,7 +97,7 @@ fn a_person_turns_the_pages_and_sees_what_others_add() {
 
 #[test]
 fn an_idle_page_polls_cheaply() {
-    let app = App::start_with(&["--ops-listen", "127.0.0.1:0"]);
+    let app = App::start_with(&["--admin-listen", "127.0.0.1:0"]);
     let browser = open(app.address());
     sign_in(&browser, &app.key);
     wait_until("the page is refreshed by 304", || {

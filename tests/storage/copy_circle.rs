@@ -1,6 +1,6 @@
 //! One history through every engine and back: the same digest everywhere, the same bytes at the end.
 //!
-//! `PETSTORE_CIRCLE_PETS=100000 tests/run copy_circle -- --nocapture` takes a larger history and shows the digests.
+//! `TEST_CIRCLE_PETS=100000 tests/run copy_circle -- --nocapture` takes a larger history and shows the digests.
 
 use std::{env, time::Instant};
 
@@ -16,7 +16,7 @@ fn scheme(store: &str) -> &str {
 
 #[test]
 fn a_history_copied_through_every_engine_comes_back_byte_for_byte() {
-    let pets = env::var("PETSTORE_CIRCLE_PETS").map_or(PETS, |pets| pets.parse().expect("a number of pets"));
+    let pets = env::var("TEST_CIRCLE_PETS").map_or(PETS, |pets| pets.parse().expect("a number of pets"));
     let mut postgres = PostgresServer::start();
     let database = postgres.create_database();
     let runtime = tokio::runtime::Runtime::new().unwrap();

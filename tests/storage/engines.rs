@@ -16,8 +16,8 @@ fn pass_on(engine: &str, tests: &[&str]) {
     // This path stays valid if the binary is rebuilt while it runs.
     let run = Command::new("/proc/self/exe")
         .args(tests)
-        .env("PETSTORE_TEST_ENGINE", engine)
-        .env("PETSTORE_PROGRAM", program())
+        .env("TEST_ENGINE", engine)
+        .env("TEST_PROGRAM", program())
         .output()
         .unwrap();
     let printed = String::from_utf8_lossy(&run.stdout);

@@ -4,7 +4,7 @@ use std::{fs, process::Command};
 
 use adapters::event_log::memory::MemoryLog;
 use application::{
-    Digest, KeyId,
+    Digest, OwnerId,
     log::{codec, commit::Commit, contract},
     ports::{EventLog, Fault, LogError, LogSource as _, Position, ReadBound},
     transfer::{self, Tally},
@@ -35,7 +35,7 @@ async fn rewritten(log: &dyn EventLog, position: u64, chain: Chain) -> MemoryLog
     let mut records = Vec::new();
     for mut commit in commits(log).await {
         if commit.position == Position(position) {
-            commit.entries[0].by = KeyId("another".into());
+            commit.entries[0].by = OwnerId("another".into());
         }
         if let Chain::Mended = chain {
             commit.previous = head;

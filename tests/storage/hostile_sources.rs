@@ -113,7 +113,7 @@ impl Source {
         let copy = format!("sqlite:{}", directory.path().join("copy").display());
         let arguments = command.iter().map(|word| word.replace("URL", &url).replace("COPY", &copy));
         let mut petstore = Command::new(program());
-        petstore.args(arguments).env("PETSTORE_LOG_KEY", "key").stdin(Stdio::null());
+        petstore.args(arguments).env("PETSTORE_API_KEY", "key").stdin(Stdio::null());
         Running(petstore.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     }
 

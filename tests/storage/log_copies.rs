@@ -1,7 +1,7 @@
 //! Copies of the log of a running service: backups under load, and `petstore log copy --follow` while either side is
 //! restarted or killed.
 //!
-//! `PETSTORE_BACKUPS=20 PETSTORE_COPY_SECONDS=60 tests/run storage::log_copies -- --nocapture` is the long form.
+//! `TEST_BACKUPS=20 TEST_COPY_SECONDS=60 tests/run storage::log_copies -- --nocapture` is the long form.
 
 use std::{
     collections::HashSet,
@@ -43,7 +43,7 @@ impl Copying {
         let key_file = key_file(directory.path(), key);
         let output = |name| File::create(directory.path().join(name)).unwrap();
         let child = Command::new(program())
-            .args(["log", "copy", "--follow", "--report-every", "200ms", "--to", to, "--key-file"])
+            .args(["log", "copy", "--follow", "--report-every", "200ms", "--to", to, "--api-key-file"])
             .arg(key_file)
             .args(["--from", &format!("http://127.0.0.1:{admin}")])
             .stdin(Stdio::null())
@@ -81,7 +81,7 @@ impl Copying {
 /// A service whose admin listener keeps its port across restarts, a key for its log, and that port.
 fn source() -> (App, String, u16) {
     let port = free_port();
-    let app = App::on_engine("sled", &["--ops-listen", &format!("127.0.0.1:{port}")]);
+    let app = App::on_engine("sled", &["--admin-listen", &format!("127.0.0.1:{port}")]);
     let key = app.log_key();
     (app, key, port)
 }
@@ -121,7 +121,7 @@ fn a_copy_survives_restarts_of_its_source_and_its_own_end() {
     }
     petstore(["log", "copy", "--follow", "--from", app.store(), "--to", "memory:"])
         .exits_with(1)
-        .says("use the --ops-listen address");
+        .says("use the --admin-listen address");
     add(&app, 2);
     app.kill();
     let copying = Copying::start(port, &key, &target);
@@ -226,7 +226,7 @@ fn time_of(record: &str) -> DateTime<Utc> {
 fn back_up(admin: u16, key: &str, file: &Path) {
     let exported = Command::new(program())
         .args(["log", "export", "--store", &format!("http://127.0.0.1:{admin}")])
-        .env("PETSTORE_LOG_KEY", key)
+        .env("PETSTORE_API_KEY", key)
         .stdout(fs::File::create(file).unwrap())
         .stderr(Stdio::piped())
         .output()
@@ -236,7 +236,7 @@ fn back_up(admin: u16, key: &str, file: &Path) {
 
 #[test]
 fn every_backup_under_load_is_whole_and_holds_what_was_acknowledged_before_it_began() {
-    let backups = from_environment("PETSTORE_BACKUPS", 3);
+    let backups = from_environment("TEST_BACKUPS", 3);
     let (mut app, key, admin) = source();
     let directory = tempfile::tempdir().unwrap();
     let file = |number: u64| directory.path().join(format!("{number}.jsonl"));
@@ -281,7 +281,7 @@ fn every_backup_under_load_is_whole_and_holds_what_was_acknowledged_before_it_be
 
 #[test]
 fn a_copy_of_a_killed_service_lacks_no_more_than_its_lag_and_is_served_at_once() {
-    let seconds = from_environment("PETSTORE_COPY_SECONDS", 3);
+    let seconds = from_environment("TEST_COPY_SECONDS", 3);
     let (mut app, key, admin) = source();
     let (_directory, target) = target();
     let copying = Copying::start(admin, &key, &target);

@@ -23,7 +23,7 @@ const LINE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A service with an admin listener, and a key that may read its log.
 fn start(flags: &[&str]) -> (App, String) {
-    let app = App::start_with(&[&["--ops-listen", "127.0.0.1:0"], flags].concat());
+    let app = App::start_with(&[&["--admin-listen", "127.0.0.1:0"], flags].concat());
     let key = app.log_key();
     (app, key)
 }
@@ -32,7 +32,7 @@ fn start(flags: &[&str]) -> (App, String) {
 fn on_service(address: SocketAddr, key: &str, command: &[&str]) -> Finished {
     let url = format!("http://{address}");
     let mut log = Command::new(program());
-    finished(log.arg("log").args(command).args(["--store", &url]).env("PETSTORE_LOG_KEY", key))
+    finished(log.arg("log").args(command).args(["--store", &url]).env("PETSTORE_API_KEY", key))
 }
 
 fn log(address: SocketAddr, key: &str, method: &str, query: &str) -> Response {
@@ -269,7 +269,7 @@ fn a_running_service_is_exported_verified_searched_and_copied() {
     let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let key_file = key_file(directory.path(), &key);
     let (from, to) = (format!("http://{admin}"), format!("sqlite:{}", file("copy")));
-    let copy = ["log", "copy", "--from", &from, "--to", &to, "--key-file", key_file.to_str().unwrap()];
+    let copy = ["log", "copy", "--from", &from, "--to", &to, "--api-key-file", key_file.to_str().unwrap()];
     for _ in 0..2 {
         petstore(copy).exits_with(0);
     }
@@ -292,7 +292,7 @@ fn a_log_that_cannot_be_read_is_reported_in_one_sentence() {
     let (app, key) = start(&[]);
     let (admin, port) = (app.admin(), app.admin().port());
     for (address, key, words) in [
-        (admin, "", "needs an API key with the scope \"log\": name its file with --key-file"),
+        (admin, "", "needs an API key with the scope \"log\": name its file with --api-key-file"),
         (admin, "nonsense", "responded with 401: the service rejected the API key"),
         (admin, "two words", "the API key must be a single word"),
         (
@@ -300,7 +300,7 @@ fn a_log_that_cannot_be_read_is_reported_in_one_sentence() {
             app.key.as_str(),
             "responded with 403: the API key lacks the log scope; issue a key that has it",
         ),
-        (app.address(), &key, "no log at this address; use the --ops-listen address"),
+        (app.address(), &key, "no log at this address; use the --admin-listen address"),
         (([0, 0, 0, 0], port).into(), &key, "use https, or add ?tls=off"),
         (([127, 0, 0, 1], 1).into(), &key, "cannot connect"),
     ] {
@@ -310,7 +310,7 @@ fn a_log_that_cannot_be_read_is_reported_in_one_sentence() {
     }
     let waived = Command::new(program())
         .args(["log", "stat", "--store", &format!("http://0.0.0.0:{port}?tls=off")])
-        .env("PETSTORE_LOG_KEY", &key)
+        .env("PETSTORE_API_KEY", &key)
         .output()
         .unwrap();
     assert!(waived.status.success(), "{waived:?}");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use adapters::{event_log::memory::MemoryLog, read_model::MemoryReadModel, system::SystemClock};
 use application::{
-    Digest, KeyId, LogAccess, Options, PetStore,
+    Digest, LogAccess, Options, OwnerId, PetStore,
     log::{
         codec,
         commit::{Commit, Entry},
@@ -35,7 +35,7 @@ fn pet(id: i64) -> Pet {
 
 /// A log whose records were changed by `change` after they were written.
 async fn log(change: impl Fn(u64, &mut Vec<u8>)) -> Arc<MemoryLog> {
-    let entry = |id| Entry { event: PetEvent::Added(pet(id)), by: KeyId("k".into()), request_key: None };
+    let entry = |id| Entry { event: PetEvent::Added(pet(id)), by: OwnerId("k".into()), request_key: None };
     let records = (1..).zip(history(COMMITS, PETS, entry)).map(|(position, record)| {
         let mut bytes = record.bytes.to_vec();
         change(position, &mut bytes);

@@ -21,8 +21,8 @@ use std::{
     time::Duration,
 };
 
-use crate::access::{Allowance, Authenticator, Principal, RateLimit, RejectedKey, Scopes};
-use application::{KeyId, ports::Clock};
+use crate::access::{Allowance, Authenticator, KeyId, Principal, RateLimit, RejectedKey, Scopes};
+use application::ports::Clock;
 use chrono::{DateTime, Utc};
 use data_encoding::HEXLOWER;
 use parking_lot::{Mutex, RwLock};

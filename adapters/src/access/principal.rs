@@ -9,20 +9,37 @@ use std::{
     },
 };
 
-use application::KeyId;
+use application::OwnerId;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::rate_limit::Allowance;
+
+/// Identifies an API key without revealing it. Derived from its hash, so it is the same on every node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyId(pub Arc<str>);
+
+impl KeyId {
+    /// The owner of whom this is the first key.
+    pub fn as_owner(&self) -> OwnerId {
+        OwnerId(self.0.clone())
+    }
+}
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
 
 /// An authenticated client.
 #[derive(Debug, Clone)]
 pub struct Principal {
     /// The key that was used.
     pub id: KeyId,
-    /// The owner, identified by the first key that was issued to them. Rotation passes the owner on to the new key, so
-    /// events and idempotency keys belong to the owner, not to the key.
-    pub owner: KeyId,
+    /// The owner. Rotation passes the owner on to the new key, so events and idempotency keys belong to the owner, not to
+    /// the key.
+    pub owner: OwnerId,
     /// The name that the operator gave it.
     pub name: String,
     /// Its permissions.

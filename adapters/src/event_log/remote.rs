@@ -100,7 +100,7 @@ impl RemoteLog {
         let (fault, meaning) = match status {
             401 => (Fault::CannotOpen, "the service rejected the API key"),
             403 => (Fault::CannotOpen, "the API key lacks the log scope; issue a key that has it"),
-            404 => (Fault::CannotOpen, "no log at this address; use the --ops-listen address"),
+            404 => (Fault::CannotOpen, "no log at this address; use the --admin-listen address"),
             429 => (
                 Fault::Unreachable,
                 "the API key has exceeded its rate limit; issue a key with a higher limit",

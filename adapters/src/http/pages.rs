@@ -25,7 +25,7 @@ use axum::{
 use flate2::read::GzDecoder;
 
 use self::asset::{Asset, accepts_gzip, prefers_html};
-use super::{get_only, service::Service, site::Site};
+use super::{app_state::AppState, get_only, settings::HttpSettings};
 
 const HTML: &str = "text/html; charset=utf-8";
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
@@ -40,8 +40,8 @@ const ADMIN_DIRECTORY: &str =
     r#"{"service":"petstore","metrics":"/metrics","live":"/livez","ready":"/readyz","log":"/log"}"#;
 
 /// The OpenAPI document, and Swagger UI that shows it.
-pub(crate) fn docs(document: String, site: &Site) -> Router<Arc<Service>> {
-    let page = page(include_str!("pages/docs/page.html"), site);
+pub(crate) fn docs(document: String, settings: &HttpSettings) -> Router<Arc<AppState>> {
+    let page = page(include_str!("pages/docs/page.html"), settings);
     let ui_script = gzipped_file(JAVASCRIPT, include_bytes!("pages/docs/swagger-ui-bundle.js.gz"));
     let ui_style = gzipped_file(CSS, include_bytes!("pages/docs/swagger-ui.css.gz"));
     let licence = include_str!("pages/docs/swagger-ui-bundle.js.LICENSE.txt");
@@ -59,8 +59,8 @@ pub(crate) fn docs(document: String, site: &Site) -> Router<Arc<Service>> {
 }
 
 /// The inventory page. It calls the API with the key that a person enters.
-pub(crate) fn inventory(site: &Site) -> Router<Arc<Service>> {
-    let page = page(include_str!("pages/inventory/page.html"), site);
+pub(crate) fn inventory(settings: &HttpSettings) -> Router<Arc<AppState>> {
+    let page = page(include_str!("pages/inventory/page.html"), settings);
     let style = concat!(include_str!("pages/base.css"), include_str!("pages/inventory/page.css"));
     Router::new()
         .route("/", page_or_directory(page, DIRECTORY))
@@ -69,8 +69,8 @@ pub(crate) fn inventory(site: &Site) -> Router<Arc<Service>> {
 }
 
 /// The admin page. It reads `/metrics`, with a key where that needs one.
-pub(crate) fn admin() -> Router<Arc<Service>> {
-    let page = page(include_str!("pages/admin/page.html"), &Site::default());
+pub(crate) fn admin() -> Router<Arc<AppState>> {
+    let page = page(include_str!("pages/admin/page.html"), &HttpSettings::default());
     let style = concat!(include_str!("pages/base.css"), include_str!("pages/admin/page.css"));
     Router::new()
         .route("/", page_or_directory(page, ADMIN_DIRECTORY))
@@ -79,13 +79,13 @@ pub(crate) fn admin() -> Router<Arc<Service>> {
         .route("/admin/icon.svg", file(Asset::new(SVG, include_str!("pages/docs/icon.svg"))))
 }
 
-fn file(asset: Asset) -> MethodRouter<Arc<Service>> {
+fn file(asset: Asset) -> MethodRouter<Arc<AppState>> {
     let asset = Arc::new(asset);
     get_only(async move |headers: HeaderMap| asset.respond(&headers))
 }
 
 /// A file that is stored gzipped, and whose path changes with its content.
-fn gzipped_file(media_type: &'static str, gzipped: &'static [u8]) -> MethodRouter<Arc<Service>> {
+fn gzipped_file(media_type: &'static str, gzipped: &'static [u8]) -> MethodRouter<Arc<AppState>> {
     let immutable = HeaderValue::from_static("public, max-age=31536000, immutable");
     let headers = [(CACHE_CONTROL, immutable), (VARY, HeaderValue::from_static("Accept-Encoding"))];
     let packed = Asset::new(media_type, gzipped).with_headers(headers.clone());
@@ -100,7 +100,7 @@ fn gzipped_file(media_type: &'static str, gzipped: &'static [u8]) -> MethodRoute
 }
 
 /// The page for clients that ask for HTML, otherwise the directory.
-fn page_or_directory(page: Asset, directory: &'static str) -> MethodRouter<Arc<Service>> {
+fn page_or_directory(page: Asset, directory: &'static str) -> MethodRouter<Arc<AppState>> {
     let vary = || [(VARY, HeaderValue::from_static("Accept"))];
     let [page, directory] = [page, Asset::new(JSON, directory)].map(|asset| asset.with_headers(vary()));
     one_of_two(prefers_html, page, Box::new(directory))
@@ -110,7 +110,7 @@ fn one_of_two(
     wants_first: fn(&HeaderMap) -> bool,
     first: Asset,
     second: impl Deref<Target = Asset> + Send + Sync + 'static,
-) -> MethodRouter<Arc<Service>> {
+) -> MethodRouter<Arc<AppState>> {
     let assets = Arc::new((first, second));
     get_only(
         async move |headers: HeaderMap| {
@@ -120,8 +120,8 @@ fn one_of_two(
 }
 
 /// A page that is restricted to its own files, and to calls of this service and of those in the OpenAPI document.
-fn page(html: &'static str, site: &Site) -> Asset {
-    let servers = [&site.base_url, &site.staging_url].into_iter().flatten();
+fn page(html: &'static str, settings: &HttpSettings) -> Asset {
+    let servers = [&settings.base_url, &settings.staging_url].into_iter().flatten();
     let servers: String = servers.flat_map(|url| [" ", url.origin()]).collect();
     let policy = format!(
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'{servers}; \

@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use self::{activity::Activity, connection::Socket};
-use super::{middleware::client_address::is_trusted, service::Service};
+use super::{app_state::AppState, middleware::client_address::is_trusted};
 
 pub use tls::{Tls, TlsError};
 
@@ -49,7 +49,7 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Limits on connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
+pub struct ListenerSettings {
     /// Maximum number of open connections.
     pub connections_max: usize,
     /// Maximum number of open connections per client address. Does not apply to trusted proxies.
@@ -58,18 +58,18 @@ pub struct Settings {
     pub drain: Duration,
 }
 
-/// Serves until `shutdown` completes, then finishes requests in flight within [`Settings::drain`]. `name` is that of the
+/// Serves until `shutdown` completes, then finishes requests in flight within [`ListenerSettings::drain`]. `name` is that of the
 /// listener in the metrics.
 pub(super) async fn run(
     name: &'static str,
     mut listener: TcpListener,
     router: Router,
-    service: Arc<Service>,
-    settings: Settings,
+    state: Arc<AppState>,
+    settings: ListenerSettings,
     mut shutdown: BoxFuture<'static, ()>,
 ) {
     let open = Arc::new(OpenConnections::new(name, &settings));
-    service.listeners.lock().push(open.clone());
+    state.listeners.lock().push(open.clone());
     let (drain, draining) = watch::channel(false);
     let mut connections = JoinSet::new();
     loop {
@@ -82,13 +82,13 @@ pub(super) async fn run(
             accepted = Listener::accept(&mut listener), if connections.len() <= settings.connections_max => accepted,
         };
         let peer = peer.ip().to_canonical();
-        let activity = Activity::begin(&open, peer, is_trusted(&service.site.trusted_proxies, peer));
+        let activity = Activity::begin(&open, peer, is_trusted(&state.settings.trusted_proxies, peer));
         // The kernel would keep what the client has not read for minutes. A failure means that the connection has ended.
         let socket = Socket { stream, activity, discard_unread: |stream| drop(stream.set_zero_linger()) };
-        connections.spawn(connection::serve(socket, router.clone(), service.clone(), draining.clone()));
+        connections.spawn(connection::serve(socket, router.clone(), state.clone(), draining.clone()));
     }
     drop(listener);
-    service.drain();
+    state.drain();
     drain.send_replace(true);
     open.drain();
     let drained = async { while connections.join_next().await.is_some() {} };

@@ -1,7 +1,7 @@
 //! Compares the read model with a plain list of pets.
 
 use application::{
-    Digest, KeyId, Limit,
+    Digest, Limit, OwnerId,
     log::commit::{Commit, Entry, NodeId},
     ports::{CommitId, Position},
 };
@@ -24,7 +24,7 @@ fn holding(pets: &[Pet]) -> MemoryReadModel {
 }
 
 fn commit(position: u64, events: impl IntoIterator<Item = PetEvent>) -> Commit {
-    let entry = |event| Entry { event, by: KeyId("k".into()), request_key: None };
+    let entry = |event| Entry { event, by: OwnerId("k".into()), request_key: None };
     Commit {
         position: Position(position),
         id: CommitId("0192f0c1-2b3c-7def-8123-456789abcdef".parse().unwrap()),

@@ -15,7 +15,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    log::commit::{Commit, CommitId, Entry, KeyId, NodeId, Position},
+    log::commit::{Commit, CommitId, Entry, NodeId, OwnerId, Position},
     node::idempotency::RequestKey,
     ports::{Fault, LogError, Record, StoredRecord},
 };
@@ -206,7 +206,7 @@ impl TryFrom<EventV1<'_>> for Entry {
         };
         let request_key = request_key.map(|key| RequestKey::new(&*key)).transpose();
         let request_key = request_key.map_err(|error| broken(format!("its request key {error}")))?;
-        Ok(Self { event, by: KeyId((&*by).into()), request_key })
+        Ok(Self { event, by: OwnerId((&*by).into()), request_key })
     }
 }
 

@@ -47,12 +47,11 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// Identifies an API key, or its owner, without revealing the key. Derived from the hash of a key, so it is the same on every
-/// node.
+/// The owner of an API key: the id of the first key that was issued to them, which rotation passes on to the next keys.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct KeyId(pub Arc<str>);
+pub struct OwnerId(pub Arc<str>);
 
-impl fmt::Display for KeyId {
+impl fmt::Display for OwnerId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(formatter)
     }
@@ -64,7 +63,7 @@ pub struct Entry {
     /// The event.
     pub event: PetEvent,
     /// The owner of the API key.
-    pub by: KeyId,
+    pub by: OwnerId,
     /// The idempotency key, under which the request may be repeated.
     pub request_key: Option<RequestKey>,
 }

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::{
     log::{
         codec,
-        commit::{Commit, Entry, KeyId, NodeId},
+        commit::{Commit, Entry, NodeId, OwnerId},
         digest::Digest,
     },
     ports::{AppendError, CommitId, EventLog, Position, ReadBound, Record, StoredRecord, Version},
@@ -244,7 +244,7 @@ pub fn record_after(previous: Digest, position: u64) -> Record {
         time: DateTime::UNIX_EPOCH,
         entries: vec![Entry {
             event: PetEvent::Added(Pet { id, details }),
-            by: KeyId("contract".into()),
+            by: OwnerId("contract".into()),
             request_key: None,
         }],
     })

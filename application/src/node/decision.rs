@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, SubsecRound as _, Utc};
-use domain::Pet;
+use domain::{Pet, PetEvent};
 
 use crate::{
     commands::{CreatePet, Created, WriteCommand, WriteError},
     log::{
         codec,
-        commit::{Commit, CommitId, Entry, KeyId, NodeId},
+        commit::{Commit, CommitId, Entry, NodeId, OwnerId},
     },
     node::{idempotency::RequestKey, state::DecisionState},
 };
@@ -38,6 +38,12 @@ pub(crate) struct CommitContext {
     pub(crate) remaining_capacity: usize,
 }
 
+/// What follows from one command.
+enum Decision {
+    Append(PetEvent),
+    Reply(Result<Created, WriteError>),
+}
+
 /// Decides as many commands as fit into one commit, each on the state after the previous ones.
 pub(crate) fn decide<'a>(
     state: &DecisionState,
@@ -50,21 +56,26 @@ pub(crate) fn decide<'a>(
     let time = context.now.trunc_subsecs(6);
     let bytes_max = context.record_limit.saturating_sub(codec::ENVELOPE_SIZE_BOUND).min(BYTES_MAX);
     let mut inventory = state.history.inventory.clone();
-    let mut keys: HashMap<(&KeyId, &RequestKey), Pet> = HashMap::new();
+    let mut keys: HashMap<(&OwnerId, &RequestKey), Pet> = HashMap::new();
     let (mut entries, mut replies, mut bytes) = (Vec::new(), Vec::new(), 0);
     for command in commands {
         let WriteCommand::Create(CreatePet { pet, by, request_key }) = command;
         let key = request_key.as_ref().map(|key| (by, key));
         let earlier = key.and_then(|key| keys.get(&key).or_else(|| state.idempotency.find(by, key.1)));
-        let created = match earlier {
-            Some(first) if first.details == *pet => Err(Ok(Created { pet: first.clone(), replayed: true })),
-            Some(_) => Err(Err(WriteError::RequestKeyReused)),
-            None if remaining_capacity == 0 => Err(Err(WriteError::Full)),
-            None => inventory.create(pet.clone()).map_err(|error| Err(error.into())),
+        let decision = match earlier {
+            Some(first) if first.details == *pet => {
+                Decision::Reply(Ok(Created { pet: first.clone(), replayed: true }))
+            }
+            Some(_) => Decision::Reply(Err(WriteError::RequestKeyReused)),
+            None if remaining_capacity == 0 => Decision::Reply(Err(WriteError::Full)),
+            None => match inventory.create(pet.clone()) {
+                Ok(event) => Decision::Append(event),
+                Err(error) => Decision::Reply(Err(error.into())),
+            },
         };
-        let event = match created {
-            Ok(event) => event,
-            Err(reply) => {
+        let event = match decision {
+            Decision::Append(event) => event,
+            Decision::Reply(reply) => {
                 replies.push(reply);
                 continue;
             }
@@ -104,7 +115,7 @@ mod tests {
     fn request_by(owner: &str, name: &str, key: Option<&str>) -> WriteCommand {
         WriteCommand::Create(CreatePet {
             pet: NewPet { name: PetName::new(name).unwrap(), category_id: CategoryId(1), status: None },
-            by: KeyId(owner.into()),
+            by: OwnerId(owner.into()),
             request_key: key.map(|key| RequestKey::new(key).unwrap()),
         })
     }

@@ -8,7 +8,7 @@ use std::{
 use domain::Pet;
 use thiserror::Error;
 
-use crate::log::commit::KeyId;
+use crate::log::commit::OwnerId;
 
 /// An idempotency key: 1 to 255 visible ASCII characters, chosen by the client.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -45,9 +45,9 @@ impl RequestKey {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct IdempotencyCache {
     capacity: usize,
-    owners: HashMap<KeyId, OwnerEntries>,
+    owners: HashMap<OwnerId, OwnerEntries>,
     /// Every owner by its number of keys. The last one loses a key when the cache is full.
-    by_count: BTreeSet<(usize, KeyId)>,
+    by_count: BTreeSet<(usize, OwnerId)>,
     len: usize,
 }
 
@@ -71,12 +71,12 @@ impl IdempotencyCache {
     }
 
     /// Returns the pet that was added under this key, if the key is remembered.
-    pub(crate) fn find(&self, owner: &KeyId, key: &RequestKey) -> Option<&Pet> {
+    pub(crate) fn find(&self, owner: &OwnerId, key: &RequestKey) -> Option<&Pet> {
         self.owners.get(owner)?.pets.get(key)
     }
 
     /// Remembers the pet that was added under this key. If the key is remembered already, its age does not change.
-    pub(crate) fn insert(&mut self, owner: &KeyId, key: &RequestKey, pet: Pet) {
+    pub(crate) fn insert(&mut self, owner: &OwnerId, key: &RequestKey, pet: Pet) {
         let entries = self.owners.entry(owner.clone()).or_default();
         if entries.pets.insert(key.clone(), pet).is_some() {
             return;
@@ -130,10 +130,10 @@ mod tests {
         Pet { id: PetId::new(id).unwrap(), details }
     }
 
-    type ScopedKey = (KeyId, RequestKey);
+    type ScopedKey = (OwnerId, RequestKey);
 
     fn scoped(owner: &str, key: &impl ToString) -> ScopedKey {
-        (KeyId(owner.into()), RequestKey::new(key.to_string()).unwrap())
+        (OwnerId(owner.into()), RequestKey::new(key.to_string()).unwrap())
     }
 
     fn find(cache: &IdempotencyCache, (owner, key): &ScopedKey) -> Option<Pet> {
@@ -176,7 +176,7 @@ mod tests {
             }
             self.0.push((key, pet));
             if self.0.len() > capacity {
-                let count = |owner: &KeyId| self.0.iter().filter(|((by, _), _)| by == owner).count();
+                let count = |owner: &OwnerId| self.0.iter().filter(|((by, _), _)| by == owner).count();
                 let owners = self.0.iter().map(|((owner, _), _)| owner.clone());
                 let most = owners.max_by_key(|owner| (count(owner), owner.clone())).unwrap();
                 let oldest = self.0.iter().position(|((owner, _), _)| *owner == most).unwrap();

@@ -48,14 +48,14 @@ pub(crate) struct Replica {
     pub(crate) health: watch::Sender<Health>,
     pub(crate) statistics: Arc<Statistics>,
     /// Held from reading a batch to applying it.
-    turn: Arc<Mutex<()>>,
+    apply_lock: Arc<Mutex<()>>,
     progress: Arc<ReplayProgress>,
 }
 
 impl Replica {
     pub(crate) fn new(log: Arc<dyn EventLog>, state: Arc<NodeState>, progress: Arc<ReplayProgress>) -> Self {
-        let (health, statistics, turn) = Default::default();
-        Self { log, state, health, statistics, turn, progress }
+        let (health, statistics, apply_lock) = Default::default();
+        Self { log, state, health, statistics, apply_lock, progress }
     }
 
     /// The health of this node.
@@ -121,7 +121,7 @@ impl Replica {
     pub(crate) async fn overtaken(&self, base: Version) -> Result<(), LogError> {
         self.statistics.conflicts.fetch_add(1, Relaxed);
         {
-            let _turn = self.turn.lock().await;
+            let _applying = self.apply_lock.lock().await;
             self.apply_next().await?;
         }
         if self.state.version() == base {
@@ -147,7 +147,7 @@ impl Replica {
 
     /// Resumes following if the log holds the newest applied commit, and applies the commits after it.
     pub(crate) async fn resume(&self) -> Result<(), LogError> {
-        let _turn = self.turn.lock().await;
+        let _applying = self.apply_lock.lock().await;
         // Fails if the log has not been reopened.
         let head = self.head().await?;
         if let Some(identity) = self.state.identity() {
@@ -178,10 +178,10 @@ impl Replica {
                 Ok(()) => confirmed = Instant::now(),
                 Err(error) => {
                     // The lock keeps this from overwriting a newer result of the writer.
-                    let turn = self.turn.lock().await;
+                    let applying = self.apply_lock.lock().await;
                     let is_outdated = confirmed.elapsed() > MAX_STALENESS;
                     self.change_health(|health| health.stop_following(&error, is_outdated));
-                    drop(turn);
+                    drop(applying);
                     time::sleep(RETRY_DELAY).await;
                 }
             }
@@ -201,7 +201,7 @@ impl Replica {
         let version = self.state.version();
         match head.cmp(&version.position) {
             cmp::Ordering::Greater => {
-                let _turn = self.turn.lock().await;
+                let _applying = self.apply_lock.lock().await;
                 self.apply_next().await
             }
             // Nothing new, an outdated head, or a log that lacks the newest applied commit.

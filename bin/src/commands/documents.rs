@@ -14,7 +14,7 @@ use crate::{
 };
 
 pub(crate) fn openapi(arguments: &AddressArguments) -> anyhow::Result<()> {
-    output::print_document(http::document(&arguments.site()).as_bytes())
+    output::print_document(http::document(&arguments.http_settings()).as_bytes())
 }
 
 pub(crate) fn completions(shell: Shell) -> anyhow::Result<()> {

@@ -8,11 +8,10 @@ use std::{
 };
 
 use adapters::access::{
-    RateLimit, Scope, Scopes,
+    KeyId, RateLimit, Scope, Scopes,
     api_keys::{Issued, KeyFile, KeyHash, KeyName, KeyState, NewKey},
 };
 use anyhow::{Context as _, anyhow};
-use application::KeyId;
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use clap::{
     Args, Subcommand,

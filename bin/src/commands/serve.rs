@@ -13,7 +13,7 @@ use std::{
 
 use adapters::{
     access::api_keys::ApiKeys,
-    http::{self, Service, Settings, Tls},
+    http::{self, AppState, ListenerSettings, Tls},
 };
 use anyhow::{Context as _, anyhow, bail};
 use application::PetStore;
@@ -79,14 +79,14 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
     let scheme = if tls.is_some() { "https" } else { "http" };
     reload_on_hangup(keys.clone(), tls.clone())?;
 
-    let mut service = Service::new(keys.clone(), arguments.site());
+    let mut state = AppState::new(keys.clone(), arguments.http_settings());
     let dropped_lines = output.stderr.error_counter();
     tokio::spawn(service_output::report_dropped_lines(dropped_lines.clone()));
-    service.dropped_log_lines = Box::new(move || dropped_lines.dropped_lines() as u64);
-    service.tls.clone_from(&tls);
-    let service = Arc::new(service);
+    state.dropped_log_lines = Box::new(move || dropped_lines.dropped_lines() as u64);
+    state.tls.clone_from(&tls);
+    let state = Arc::new(state);
     let shares = share_descriptors(&arguments);
-    let settings = Settings {
+    let settings = ListenerSettings {
         connections_max: shares.clients,
         connections_per_address: arguments.connections_per_address.map(|most| most as usize),
         drain: arguments.drain,
@@ -94,22 +94,23 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
     let listen_to_clients = async |doing: &str| -> anyhow::Result<(RunningServer, SocketAddr)> {
         let (listener, address) = listen(arguments.listen, "--listen")?;
         output.print_line(format_args!("petstore {VERSION} {doing} {scheme}://{address}"));
-        let serve = |stopped| http::serve(listener, service.clone(), settings, stopped);
+        let serve = |stopped| http::serve(listener, state.clone(), settings, stopped);
         Ok((RunningServer::start(serve), address))
     };
     let early =
         if arguments.listen_when_ready { None } else { Some(listen_to_clients("is starting on").await?) };
     let mut admin = None;
-    if let Some(address) = arguments.ops_listen {
-        let (listener, address) = listen(address, "--ops-listen")?;
+    if let Some(address) = arguments.admin_listen {
+        let (listener, address) = listen(address, "--admin-listen")?;
         output.print_line(format_args!("probes, metrics and the log on {scheme}://{address}"));
-        let settings = Settings { connections_max: shares.admin, connections_per_address: None, ..settings };
-        let serve = |stopped| http::serve_admin(listener, service.clone(), settings, stopped);
+        let settings =
+            ListenerSettings { connections_max: shares.admin, connections_per_address: None, ..settings };
+        let serve = |stopped| http::serve_admin(listener, state.clone(), settings, stopped);
         admin = Some(RunningServer::start(serve));
     }
 
     // A separate task, so that a hanging close after a cancelled opening cannot block this one.
-    let (options, progress) = (arguments.clone(), service.replay.clone());
+    let (options, progress) = (arguments.clone(), state.replay.clone());
     let opening = tokio::spawn(async move { wire::open_store(&options, &progress).await });
     let (store, recorder) = tokio::select! {
         opened = opening => opened.context("the store could not be opened")??,
@@ -120,7 +121,7 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
     };
     let store = Arc::new(store);
     tokio::spawn(recorder.clone().run(store.clone()));
-    service.open(store.clone());
+    state.open(store.clone());
     let (server, address) = match early {
         Some(listening) => listening,
         None => listen_to_clients("listens on").await?,
@@ -142,7 +143,7 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
         drain_delay = ?arguments.drain_delay, drain = ?arguments.drain,
         "stopping: draining requests in flight"
     );
-    service.drain();
+    state.drain();
     let shutdown = async {
         tokio::time::sleep(arguments.drain_delay).await;
         server.stop().await?;

@@ -8,7 +8,7 @@ use application::{
 };
 use clap::{Args, Subcommand};
 
-use super::{StoreArgument, duration, whole_number};
+use super::{API_KEY_VARIABLE, StoreArgument, duration, whole_number};
 use crate::{commands::log::FindArguments, store_url::StoreUrl};
 
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -102,9 +102,9 @@ pub(crate) struct SourceArgument {
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct AccessArguments {
     /// File with an API key that has the scope "log", for the log of a running service. Alternatively, set
-    /// `PETSTORE_LOG_KEY` to the key.
-    #[arg(long, env = "PETSTORE_KEY_FILE", value_name = "FILE")]
-    key_file: Option<PathBuf>,
+    /// `PETSTORE_API_KEY` to the key.
+    #[arg(long, env = "PETSTORE_API_KEY_FILE", value_name = "FILE")]
+    api_key_file: Option<PathBuf>,
     /// File with the certificates (PEM) to trust for https [default: those of the system]
     #[arg(long, env = "PETSTORE_CA", value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
@@ -113,15 +113,15 @@ pub(crate) struct AccessArguments {
 impl AccessArguments {
     /// The API key, if there is one.
     pub(crate) fn key(&self) -> Result<Option<String>, LogError> {
-        let Some(file) = &self.key_file else {
-            return Ok(env::var("PETSTORE_LOG_KEY").ok().filter(|key| !key.is_empty()));
+        let Some(file) = &self.api_key_file else {
+            return Ok(env::var(API_KEY_VARIABLE).ok().filter(|key| !key.is_empty()));
         };
         let path = file.display();
         let unreadable =
             |error| Fault::CannotOpen.error(format!("cannot read the API key in {path}: {error}"));
         let metadata = fs::metadata(file).map_err(unreadable)?;
         let problem = if metadata.is_dir() {
-            format!("{path} is a directory: name the file with the API key with --key-file")
+            format!("{path} is a directory: name the file with the API key with --api-key-file")
         } else if metadata.permissions().mode() & 0o007 != 0 {
             format!("other users have access to the API key in {path}: run chmod 600 {path}")
         } else {

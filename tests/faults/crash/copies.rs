@@ -128,9 +128,9 @@ fn a_copy_whose_source_or_target_is_killed_resumes_to_the_same_digest() {
         let target = directory.path().join(number.to_string());
         std::fs::create_dir(&target).unwrap();
         let to = Engine::Sqlite.url(&target);
-        let mut app = App::on_with(&from, &["--ops-listen", &admin]);
+        let mut app = App::on_with(&from, &["--admin-listen", &admin]);
         let key = key_file(app.directory(), &app.log_key());
-        let access = ["--key-file", key.to_str().unwrap()];
+        let access = ["--api-key-file", key.to_str().unwrap()];
         let url = format!("http://{admin}");
         let copy = Copy { from: &url, to: &to, access: &access };
         copy.run(&mut tally, &mut dice, limit, |_| app.crash());

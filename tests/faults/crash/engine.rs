@@ -6,7 +6,7 @@ use std::{
 };
 
 /// Names the engine for the scenarios that are not about one engine.
-const ENGINE: &str = "PETSTORE_CRASH_ENGINE";
+const ENGINE: &str = "TEST_CRASH_ENGINE";
 
 /// An engine that keeps its log in files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

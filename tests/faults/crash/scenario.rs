@@ -15,9 +15,9 @@ pub(crate) use harness::not_run;
 use super::ledger::Findings;
 
 /// `full` asks for the full form.
-const FORM: &str = "PETSTORE_CRASH";
+const FORM: &str = "TEST_CRASH";
 /// Makes all choices of a run those of an earlier one, as far as they are not a matter of timing.
-const SEED: &str = "PETSTORE_CRASH_SEED";
+const SEED: &str = "TEST_CRASH_SEED";
 /// How often a long run says how far it is.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -60,7 +60,7 @@ fn seed_of_the_moment() -> u64 {
 }
 
 impl Scenario {
-    /// Starts a scenario. `PETSTORE_CRASH_<NAME>` changes its number of rounds.
+    /// Starts a scenario. `TEST_CRASH_<NAME>` changes its number of rounds.
     pub(crate) fn begin(name: &'static str, rounds: Rounds) -> Self {
         let full = env::var(FORM).is_ok_and(|form| form == "full");
         let usual = if full { rounds.full } else { rounds.short };

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use application::{CreatePet, KeyId, Limit, ListPets, RequestKey};
+use application::{CreatePet, Limit, ListPets, OwnerId, RequestKey};
 use domain::{CategoryId, NewPet, PetId, PetName, PetStatus};
 use harness::Chance;
 use tokio::{task::JoinSet, time};
@@ -126,7 +126,7 @@ impl Client {
                 category_id: CategoryId(i64::try_from(number).expect("tests are small")),
                 status: self.chance.pick(&STATUSES),
             },
-            by: KeyId(self.name.as_str().into()),
+            by: OwnerId(self.name.as_str().into()),
             request_key: key.map(|key| RequestKey::new(key).expect("a plain key")),
         }
     }

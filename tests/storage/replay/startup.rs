@@ -107,7 +107,7 @@ fn stopped(engine: &str, commits: u64, pets: i64) -> App {
         contract::append_all(&*log, history(commits, pets, entry)).await;
         log.close().await;
     });
-    App::stopped_on(program(), &store, directory, &["--ops-listen", "127.0.0.1:0"])
+    App::stopped_on(program(), &store, directory, &["--admin-listen", "127.0.0.1:0"])
 }
 
 fn entry(id: i64) -> Entry {

@@ -5,7 +5,7 @@
 
 use std::{collections::HashSet, path::Path};
 
-use application::KeyId;
+use application::OwnerId;
 use chrono::{DateTime, Datelike as _, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize};
 use toml::value::Datetime;
@@ -96,7 +96,7 @@ impl From<&KeyRecord> for StoredKey {
     fn from(record: &KeyRecord) -> Self {
         let id = record.id();
         Self {
-            owner: (record.owner != id).then(|| record.owner.to_string()),
+            owner: (record.owner != id.as_owner()).then(|| record.owner.to_string()),
             id: id.to_string(),
             name: record.name.to_string(),
             hash: record.hash.to_string(),
@@ -123,8 +123,8 @@ impl TryFrom<StoredKey> for KeyRecord {
         Ok(Self {
             hash,
             owner: match key.owner {
-                None => id,
-                Some(owner) if is_id(&owner) => KeyId(owner.into()),
+                None => id.as_owner(),
+                Some(owner) if is_id(&owner) => OwnerId(owner.into()),
                 Some(_) => return Err("owner must be the id of a key".to_owned()),
             },
             name: key.name.parse()?,

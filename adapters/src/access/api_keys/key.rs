@@ -3,9 +3,10 @@
 
 use std::{fmt, sync::LazyLock};
 
-use application::KeyId;
 use data_encoding::{Encoding, HEXLOWER, Specification};
 use sha2::{Digest as _, Sha256};
+
+use crate::access::KeyId;
 
 /// A new API key in clear text. It is shown once, and only the first key is also written to a file.
 pub struct ApiKey(String);

@@ -7,7 +7,6 @@ use std::{
     time::Duration,
 };
 
-use application::KeyId;
 use chrono::{DateTime, Utc};
 use toml::value::Datetime;
 
@@ -15,7 +14,10 @@ use super::{
     document,
     file::{KeyFile, KeyFileError, broken, io_error},
 };
-use crate::private_files::{self, if_exists};
+use crate::{
+    access::KeyId,
+    private_files::{self, if_exists},
+};
 
 /// How long recording waits for the lock of the key file. It is retried soon.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);

@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf};
 
-use application::KeyId;
+use application::OwnerId;
 use chrono::{DateTime, SubsecRound as _, TimeDelta, Utc};
 
 use super::{
@@ -11,7 +11,7 @@ use super::{
     record::{KeyName, KeyRecord},
 };
 use crate::{
-    access::{RateLimit, Scopes},
+    access::{KeyId, RateLimit, Scopes},
     private_files,
 };
 
@@ -152,7 +152,7 @@ impl KeyFile {
     pub(super) fn generate(
         &self,
         new: NewKey,
-        owner: Option<KeyId>,
+        owner: Option<OwnerId>,
         others: &[KeyRecord],
         now: DateTime<Utc>,
     ) -> Result<Issued, KeyFileError> {
@@ -172,14 +172,14 @@ impl KeyFile {
             })?;
             let (hash, id) = (key.hash(), key.hash().id());
             // The id of a deleted entry may still be an owner.
-            if others.iter().all(|other| other.id() != id && other.owner != id) {
+            if others.iter().all(|other| other.id() != id && other.owner != id.as_owner()) {
                 break (key, hash);
             }
         };
         let NewKey { name, scopes, rate_limit, expires } = new;
         let record = KeyRecord {
             hash,
-            owner: owner.unwrap_or_else(|| hash.id()),
+            owner: owner.unwrap_or_else(|| hash.id().as_owner()),
             name,
             scopes,
             rate_limit,

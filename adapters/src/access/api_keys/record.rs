@@ -2,12 +2,12 @@
 
 use std::{fmt, str::FromStr};
 
-use application::KeyId;
+use application::OwnerId;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use super::key::KeyHash;
-use crate::access::{RateLimit, Scopes};
+use crate::access::{KeyId, RateLimit, Scopes};
 
 /// One entry of the key file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct KeyRecord {
     /// Identifies the key.
     pub hash: KeyHash,
     /// The owner: its own id, or the id of the first key in a chain of rotations.
-    pub owner: KeyId,
+    pub owner: OwnerId,
     /// The name that the operator gave it.
     pub name: KeyName,
     /// Its permissions.
@@ -148,7 +148,7 @@ mod tests {
         let name = "shop".parse().unwrap();
         let mut key = KeyRecord {
             hash,
-            owner: hash.id(),
+            owner: hash.id().as_owner(),
             name,
             scopes: Scope::Read.into(),
             rate_limit: None,

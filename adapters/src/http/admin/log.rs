@@ -31,9 +31,9 @@ use crate::{
             log_position::{LOG_POSITION, log_position},
             number,
         },
+        app_state::AppState,
         error::ApiError,
         middleware::client::Authenticated,
-        service::Service,
     },
 };
 
@@ -54,14 +54,14 @@ const BATCH: ReadBound = ReadBound { records: 1_024, bytes: 256 * 1024 };
 
 /// `GET /log`, and `HEAD` for the last position alone.
 pub(crate) async fn show(
-    State(service): State<Arc<Service>>,
+    State(state): State<Arc<AppState>>,
     reader: Authenticated,
     method: Method,
     uri: Uri,
 ) -> Result<Response, ApiError> {
     reader.require(Scope::Log)?;
     let query = parse_query(uri.query().unwrap_or_default())?;
-    let store = service.store()?;
+    let store = state.store()?;
     if let Some(error) = store.health().reads_stopped() {
         return Err(error.fault.into());
     }
@@ -75,7 +75,7 @@ pub(crate) async fn show(
         return Err(ApiError::invalid(rule));
     }
     let body = if method == Method::GET {
-        send(&service, reader, log, query, head)?
+        send(&state, reader, log, query, head)?
     } else {
         // Its length is unknown, or axum would add a `Content-Length` of 0.
         Body::from_stream(stream::empty::<Result<Bytes, Infallible>>())
@@ -88,13 +88,13 @@ pub(crate) async fn show(
 }
 
 fn send(
-    service: &Arc<Service>,
+    state: &Arc<AppState>,
     reader: Authenticated,
     log: Arc<dyn LogSource>,
     (after, follow): (Position, bool),
     head: Position,
 ) -> Result<Body, ApiError> {
-    let permit = service.log_readers.clone().try_acquire_owned();
+    let permit = state.log_readers.clone().try_acquire_owned();
     let permit = permit.map_err(|_| ApiError::Busy("too many clients are reading the log"))?;
     let Authenticated { principal, address: client, .. } = &reader;
     tracing::info!(target: "petstore::http", key = %principal.id, key_name = principal.name, %client, %after, %head, follow, "log stream started");
@@ -104,9 +104,9 @@ fn send(
         goal: if follow { Goal::Follow } else { Goal::Head(head) },
         ready: VecDeque::new(),
         last_sent: Instant::now(),
-        ending: service.ending.subscribe(),
+        ending: state.ending.subscribe(),
         key_checked: Instant::now(),
-        service: service.clone(),
+        state: state.clone(),
         reader,
         _permit: permit,
     };
@@ -145,7 +145,7 @@ fn parse_query(query: &str) -> Result<(Position, bool), ApiError> {
 }
 
 struct Sending {
-    service: Arc<Service>,
+    state: Arc<AppState>,
     reader: Authenticated,
     log: Arc<dyn LogSource>,
     /// The records that were sent, or are ready to be.
@@ -176,7 +176,7 @@ impl Sending {
     async fn next(&mut self) -> Result<Option<Bytes>, LogError> {
         loop {
             if self.key_checked.elapsed() >= KEY_CHECK_INTERVAL {
-                let scopes = self.service.keys.check(&self.reader.principal.id);
+                let scopes = self.state.keys.check(&self.reader.principal.id);
                 if !scopes.is_ok_and(|scopes| scopes.allow(Scope::Log)) {
                     self.goal = Goal::Aborted("invalid_key");
                     return Ok(None);

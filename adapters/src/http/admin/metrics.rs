@@ -43,11 +43,11 @@ use prometheus_client::{
 use crate::access::{Principal, Scope};
 use crate::http::{
     admin::log::LOG_READERS_MAX,
+    app_state::AppState,
     error::ApiError,
     middleware::client::Authenticated,
     operations,
     server::{MEMORY_MAX, OpenConnections},
-    service::Service,
 };
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -117,9 +117,9 @@ impl Metrics {
     }
 }
 
-pub(in crate::http) async fn show(State(service): State<Arc<Service>>) -> Response {
+pub(in crate::http) async fn show(State(state): State<Arc<AppState>>) -> Response {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(ServiceCollector(service)));
+    registry.register_collector(Box::new(StateCollector(state)));
     let mut body = String::new();
     text::encode(&mut body, &registry).expect("a String accepts every write");
     ([(CONTENT_TYPE, OPEN_METRICS)], body).into_response()
@@ -128,30 +128,30 @@ pub(in crate::http) async fn show(State(service): State<Arc<Service>>) -> Respon
 /// `GET /metrics` on an address that other machines can reach.
 pub(in crate::http) async fn show_with_key(
     reader: Authenticated,
-    service: State<Arc<Service>>,
+    state: State<Arc<AppState>>,
 ) -> Result<Response, ApiError> {
     reader.require(Scope::Metrics)?;
-    Ok(show(service).await)
+    Ok(show(state).await)
 }
 
 /// Reads the counters of the service at scrape time.
-struct ServiceCollector(Arc<Service>);
+struct StateCollector(Arc<AppState>);
 
-impl fmt::Debug for ServiceCollector {
+impl fmt::Debug for StateCollector {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("ServiceCollector")
+        formatter.write_str("StateCollector")
     }
 }
 
-impl Collector for ServiceCollector {
+impl Collector for StateCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (service, mut encoder) = (&*self.0, Encoder(encoder));
-        requests(&mut encoder, &service.metrics)?;
-        keys(&mut encoder, service)?;
-        readiness(&mut encoder, service)?;
-        connections(&mut encoder, service)?;
-        if let Some(store) = service.opened() {
-            state(&mut encoder, store)?;
+        let (state, mut encoder) = (&*self.0, Encoder(encoder));
+        requests(&mut encoder, &state.metrics)?;
+        keys(&mut encoder, state)?;
+        readiness(&mut encoder, state)?;
+        connections(&mut encoder, state)?;
+        if let Some(store) = state.opened() {
+            contents(&mut encoder, store)?;
             writer(&mut encoder, store)?;
             storage(&mut encoder, &store.log().storage_stats())?;
         }
@@ -185,10 +185,10 @@ fn requests(encoder: &mut Encoder<'_>, metrics: &Metrics) -> fmt::Result {
 }
 
 /// The busiest keys have their own series; all others share one.
-fn keys(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
+fn keys(encoder: &mut Encoder<'_>, state: &AppState) -> fmt::Result {
     let requests = |principal: &Principal| principal.usage.requests.load(Relaxed);
     let limited = |principal: &Principal| principal.usage.limited.load(Relaxed);
-    let mut used = service.keys.principals();
+    let mut used = state.keys.principals();
     used.retain(|principal| requests(principal) > 0);
     // A plain sort would read counters that change while it compares them.
     used.sort_by_cached_key(|principal| (Reverse(requests(principal)), principal.id.clone()));
@@ -205,14 +205,14 @@ fn keys(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
     let help = "Requests rejected by the rate limit of their API key, by its name and id.";
     counters("petstore_key_rate_limited", help, limited)?;
     let outcomes =
-        service.keys.reloads().map(|(outcome, count)| ([("outcome", outcome)], ConstCounter::new(count)));
+        state.keys.reloads().map(|(outcome, count)| ([("outcome", outcome)], ConstCounter::new(count)));
     encoder.family("petstore_key_reloads", "Reloads of the key file after a change, by outcome.", outcomes)
 }
 
-fn readiness(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
-    let health = service.opened().map(PetStore::health);
+fn readiness(encoder: &mut Encoder<'_>, state: &AppState) -> fmt::Result {
+    let health = state.opened().map(PetStore::health);
     let fault = health.as_ref().and_then(|health| health.not_ready()).map(|error| error.fault.name());
-    let current = match (service.is_draining(), &health) {
+    let current = match (state.is_draining(), &health) {
         (true, _) => Some("draining"),
         (false, None) => Some("starting"),
         (false, Some(_)) => fault,
@@ -226,8 +226,8 @@ fn readiness(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
     encoder.family("petstore_not_ready", help, samples)
 }
 
-fn connections(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
-    let listeners = service.listeners.lock().clone();
+fn connections(encoder: &mut Encoder<'_>, state: &AppState) -> fmt::Result {
+    let listeners = state.listeners.lock().clone();
     let gauges = |value: fn(&OpenConnections) -> usize| {
         let value = move |listener| ConstGauge::new(value(listener) as u64);
         listeners.iter().map(move |listener| ([("listener", listener.name)], value(listener)))
@@ -250,16 +250,16 @@ fn connections(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
     encoder.family("petstore_http_in_flight_bytes", help, in_flight)?;
     let help = "Maximum memory of requests in flight; above it, connections are evicted.";
     encoder.family("petstore_http_in_flight_bytes_limit", help, gauges(|_| MEMORY_MAX))?;
-    let readers = LOG_READERS_MAX - service.log_readers.available_permits();
+    let readers = LOG_READERS_MAX - state.log_readers.available_permits();
     encoder.gauge("petstore_log_readers", "Responses of /log in progress.", readers)?;
     let help = "Log lines dropped because standard error was not read in time.";
-    encoder.counter("petstore_log_lines_dropped", help, (service.dropped_log_lines)())?;
+    encoder.counter("petstore_log_lines_dropped", help, (state.dropped_log_lines)())?;
     let help = "Expiry of the TLS certificate, in seconds since 1970.";
-    let expiry = service.tls.as_ref().map(|tls| tls.expires().timestamp());
+    let expiry = state.tls.as_ref().map(|tls| tls.expires().timestamp());
     encoder.gauge_if_known("petstore_tls_certificate_expiry_timestamp_seconds", help, expiry)
 }
 
-fn state(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
+fn contents(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
     let Durability { engine, level, promise, settings: _ } = store.log().durability();
     let labels = Info::new([("engine", engine), ("durability", level.name()), ("promise", &*promise)]);
     encoder.metric("petstore_store", "The storage engine and its durability.", &labels)?;
@@ -361,8 +361,7 @@ impl Encoder<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::access::RejectedKey;
-    use application::KeyId;
+    use crate::access::{KeyId, RejectedKey};
 
     use super::*;
     use crate::http::error::ApiError;

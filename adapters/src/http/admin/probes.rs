@@ -20,8 +20,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::http::{
+    app_state::AppState,
     error::{JSON, not_ready},
-    service::Service,
 };
 
 const READY: &str = "ready";
@@ -44,8 +44,8 @@ struct Report {
 }
 
 /// `GET /livez`: 503 when a part of the service has ended that only a restart brings back.
-pub(crate) async fn live(State(service): State<Arc<Service>>) -> Response {
-    if service.opened().is_some_and(|store| store.health().needs_restart()) {
+pub(crate) async fn live(State(state): State<Arc<AppState>>) -> Response {
+    if state.opened().is_some_and(|store| store.health().needs_restart()) {
         let reason = Some(Fault::Stopped.to_string());
         return Report { status: "stopped", reason, ..Report::default() }.into_response();
     }
@@ -56,12 +56,12 @@ pub(crate) async fn live(State(service): State<Arc<Service>>) -> Response {
 /// whether a client may see the position of the log.
 pub(crate) fn ready(
     obstacle: fn(&Health) -> Option<&LogError>,
-    may_see_position: fn(&Service, &HeaderMap) -> bool,
-) -> impl Fn(State<Arc<Service>>, HeaderMap) -> Ready<Response> + Clone {
-    move |State(service), headers| {
-        let store = service.opened();
+    may_see_position: fn(&AppState, &HeaderMap) -> bool,
+) -> impl Fn(State<Arc<AppState>>, HeaderMap) -> Ready<Response> + Clone {
+    move |State(state), headers| {
+        let store = state.opened();
         let reason = store.and_then(|store| obstacle(&store.health()).map(|error| error.fault.to_string()));
-        let status = match (service.is_draining(), store, &reason) {
+        let status = match (state.is_draining(), store, &reason) {
             (true, _, _) => "draining",
             (false, None, _) => "starting",
             (false, Some(_), Some(_)) => "unavailable",
@@ -70,9 +70,9 @@ pub(crate) fn ready(
         let durability = store.map(|store| store.log().durability());
         let (position, head) = match store {
             Some(store) => (store.log_position().position, store.rejected_head()),
-            None => (service.replay.position(), Some(service.replay.head())),
+            None => (state.replay.position(), Some(state.replay.head())),
         };
-        let is_shown = may_see_position(&service, &headers);
+        let is_shown = may_see_position(&state, &headers);
         let report = Report {
             status,
             reason,

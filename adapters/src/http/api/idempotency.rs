@@ -42,7 +42,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::http::{Site, document};
+    use crate::http::{HttpSettings, document};
 
     fn read(values: &[&str]) -> Result<Option<String>, String> {
         let headers =
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn the_pattern_matches_exactly_the_keys() {
-        let document: Value = serde_json::from_str(&document(&Site::default())).unwrap();
+        let document: Value = serde_json::from_str(&document(&HttpSettings::default())).unwrap();
         let parameter = &document["paths"]["/pets"]["post"]["parameters"][0];
         let pattern = regex::Regex::new(parameter["schema"]["pattern"].as_str().unwrap()).unwrap();
         let ascii = (' '..='~').flat_map(|one| (' '..='~').map(move |two| [one, two]));

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::http::{operations::PREFIX, site::Site};
+use crate::http::{operations::PREFIX, settings::HttpSettings};
 
 /// The version of the API.
 pub const API_VERSION: &str = "1.0.0";
@@ -11,12 +11,12 @@ pub const API_VERSION: &str = "1.0.0";
 const FILE: &str = include_str!("../../../../docs/openapi.json");
 
 /// The document as text: the same bytes for the same site.
-pub fn document(site: &Site) -> String {
+pub fn document(settings: &HttpSettings) -> String {
     let mut document: Value = serde_json::from_str(FILE).expect("the file is JSON");
     document["info"]["description"] = include_str!("openapi/description.md").into();
     document["info"]["version"] = API_VERSION.into();
-    document["servers"] = servers(site);
-    if let Some(contact) = &site.contact {
+    document["servers"] = servers(settings);
+    if let Some(contact) = &settings.contact {
         document["info"]["contact"] = match contact.0.strip_prefix("mailto:") {
             Some(address) => json!({ "email": address }),
             None => json!({ "url": contact.0 }),
@@ -25,8 +25,8 @@ pub fn document(site: &Site) -> String {
     format!("{document:#}\n")
 }
 
-fn servers(site: &Site) -> Value {
-    let named = [(&site.base_url, "Production"), (&site.staging_url, "Staging")];
+fn servers(settings: &HttpSettings) -> Value {
+    let named = [(&settings.base_url, "Production"), (&settings.staging_url, "Staging")];
     let named = named.iter().filter_map(|(url, name)| Some((&*url.as_ref()?.0, *name)));
     let servers = [(PREFIX, "This service")].into_iter().chain(named);
     servers.map(|(url, description)| json!({ "url": url, "description": description })).collect()

@@ -16,7 +16,7 @@ use axum::{
 use super::{observe::RequestContext, rate_limit};
 use crate::access::{Authenticator, Balance, Principal, Scope, Scopes};
 use crate::http::{
-    api::log_position, error::ApiError, operations::scope_of, server::InFlightRequest, service::Service,
+    api::log_position, app_state::AppState, error::ApiError, operations::scope_of, server::InFlightRequest,
 };
 
 /// The beginning of the `Authorization` header, in any case.
@@ -69,31 +69,31 @@ impl Client {
     }
 }
 
-impl FromRequestParts<Arc<Service>> for Client {
+impl FromRequestParts<Arc<AppState>> for Client {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, ApiError> {
-        let authenticated = Authenticated::from_request_parts(parts, service).await?;
+    async fn from_request_parts(parts: &mut Parts, state: &Arc<AppState>) -> Result<Self, ApiError> {
+        let authenticated = Authenticated::from_request_parts(parts, state).await?;
         if let Some(scope) = scope_of(&parts.method) {
             authenticated.require(scope)?;
         }
         let principal = authenticated.principal;
         let operation = RequestContext::of(&parts.extensions).operation;
         if operation.deprecated {
-            service.metrics.record_deprecated_call(operation.name, &principal.name);
+            state.metrics.record_deprecated_call(operation.name, &principal.name);
         }
-        let (store, position) = (service.store()?, log_position::requested(&parts.headers)?);
-        Ok(Self { store, principal, keys: service.keys.clone(), position })
+        let (store, position) = (state.store()?, log_position::requested(&parts.headers)?);
+        Ok(Self { store, principal, keys: state.keys.clone(), position })
     }
 }
 
-impl FromRequestParts<Arc<Service>> for Authenticated {
+impl FromRequestParts<Arc<AppState>> for Authenticated {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, state: &Arc<AppState>) -> Result<Self, ApiError> {
         let context = RequestContext::of(&parts.extensions);
-        let authenticated = authenticate(service, &parts.headers, context);
-        let authenticated = authenticated.inspect_err(|error| service.metrics.record_auth_failure(error))?;
+        let authenticated = authenticate(state, &parts.headers, context);
+        let authenticated = authenticated.inspect_err(|error| state.metrics.record_auth_failure(error))?;
         let Self { principal, balance, .. } = context.authenticated.get_or_init(|| authenticated.clone());
         principal.usage.requests.fetch_add(1, Relaxed);
         tracing::Span::current().record("key", tracing::field::display(&principal.id));
@@ -106,13 +106,13 @@ impl FromRequestParts<Arc<Service>> for Authenticated {
 }
 
 fn authenticate(
-    service: &Service,
+    state: &AppState,
     headers: &HeaderMap,
     context: &RequestContext,
 ) -> Result<Authenticated, ApiError> {
     let address = context.client;
-    let principal = service.keys.authenticate(bearer_token(headers)?).map_err(|rejected| {
-        match service.failed_auth.as_ref().map_or(Ok(()), |limit| limit.count(address)) {
+    let principal = state.keys.authenticate(bearer_token(headers)?).map_err(|rejected| {
+        match state.failed_auth.as_ref().map_or(Ok(()), |limit| limit.count(address)) {
             Ok(()) => ApiError::RejectedKey(rejected),
             Err(wait) => ApiError::TooManyFailedKeys(rate_limit::seconds(wait), rejected),
         }
@@ -123,10 +123,10 @@ fn authenticate(
 
 /// Whether a request carries a valid key, for responses that show more details then. Rejects nothing, but counts invalid
 /// keys in the metrics.
-pub(crate) fn has_valid_key(service: &Service, headers: &HeaderMap) -> bool {
+pub(crate) fn has_valid_key(state: &AppState, headers: &HeaderMap) -> bool {
     let Ok(key) = bearer_token(headers) else { return false };
-    let checked = service.keys.authenticate(key).map_err(ApiError::RejectedKey);
-    checked.inspect_err(|error| service.metrics.record_auth_failure(error)).is_ok()
+    let checked = state.keys.authenticate(key).map_err(ApiError::RejectedKey);
+    checked.inspect_err(|error| state.metrics.record_auth_failure(error)).is_ok()
 }
 
 /// Rejects a client whose key lacks a scope.

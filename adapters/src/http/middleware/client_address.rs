@@ -8,7 +8,7 @@ use std::{
 use axum::http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 
-use crate::http::site::InvalidSetting;
+use crate::http::settings::InvalidSetting;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 

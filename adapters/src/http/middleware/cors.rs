@@ -17,7 +17,7 @@ use axum::{
 
 use crate::http::{
     operations::{OPERATIONS, Operation},
-    site::InvalidSetting,
+    settings::InvalidSetting,
 };
 
 /// The methods of the API.

@@ -16,7 +16,7 @@ use axum::{
 };
 
 use super::client::has_valid_key;
-use crate::http::{error::ApiError, server::DRAIN_MAX, service::Service};
+use crate::http::{app_state::AppState, error::ApiError, server::DRAIN_MAX};
 
 /// Rejects an ambiguous request. HTTP/1.0 requests need no `Host`.
 pub(crate) fn check(request: &Request) -> Result<(), ApiError> {
@@ -49,13 +49,13 @@ fn is_authority_clear(request: &Request) -> bool {
 /// Rejects a request without a key that is for another host. A web page can let its own name resolve to this machine
 /// (DNS rebinding), and could read what needs no key here. Browsers always send a `Host`; some probes do not.
 pub(crate) async fn require_local_host(
-    State(service): State<Arc<Service>>,
+    State(state): State<Arc<AppState>>,
     request: Request,
     next: Next,
 ) -> Response {
     let host = request.headers().get(HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
     let host = request.uri().authority().cloned().or(host);
-    if host.is_none_or(|host| is_local(host.host())) || has_valid_key(&service, request.headers()) {
+    if host.is_none_or(|host| is_local(host.host())) || has_valid_key(&state, request.headers()) {
         return next.run(request).await;
     }
     let rule = "Host must be localhost, 127.0.0.1 or [::1], unless the request has an API key";

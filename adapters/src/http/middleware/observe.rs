@@ -39,10 +39,10 @@ use crate::http::{
         deprecation,
         log_position::{LOG_POSITION, log_position},
     },
+    app_state::AppState,
     error::ApiError,
     operations::{self, Operation},
     server::InFlightRequest,
-    service::Service,
 };
 
 /// The context of a request, for `observe`, the extractors and the request log. Extractors find it in the extensions.
@@ -65,13 +65,13 @@ pub(crate) struct RequestContext {
 /// Handles a request from its arrival to its response. `origins` are the web pages that may call this listener.
 // Not an `async fn`: its future would store the request twice, and be almost twice as large.
 pub(crate) fn observe(
-    State((service, origins)): State<(Arc<Service>, Origins)>,
+    State((state, origins)): State<(Arc<AppState>, Origins)>,
     mut request: Request,
     next: Next,
 ) -> impl Future<Output = Response> {
     let begun = Instant::now();
-    let id = service.ids.of(request.headers());
-    let context = Arc::new(RequestContext::new(&service, &origins, &mut request));
+    let id = state.ids.of(request.headers());
+    let context = Arc::new(RequestContext::new(&state, &origins, &mut request));
     request.extensions_mut().insert(context.clone());
     let handled = if let Some(response) = context.respond_early(&request) {
         Either::Left(ready(Ok(response)))
@@ -85,11 +85,11 @@ pub(crate) fn observe(
             tracing::error!(target: "petstore::http", request = id, panic = panic_message(&*panic), "request handler panicked");
             ApiError::Internal.into_response()
         });
-        context.add_headers(&service, &origins, &mut response);
+        context.add_headers(&state, &origins, &mut response);
         response.headers_mut().insert(X_REQUEST_ID, id);
         let took = begun.elapsed();
-        service.metrics.record(context.operation.name, response.status(), took);
-        service.request_log.record(&context, &response, took);
+        state.metrics.record(context.operation.name, response.status(), took);
+        state.request_log.record(&context, &response, took);
         response
     })
 }
@@ -100,7 +100,7 @@ impl RequestContext {
         extensions.get::<Arc<Self>>().expect("every router has this middleware")
     }
 
-    fn new(service: &Service, origins: &Origins, request: &mut Request) -> Self {
+    fn new(state: &AppState, origins: &Origins, request: &mut Request) -> Self {
         let in_flight = request.extensions_mut().remove::<Arc<InFlightRequest>>();
         let in_flight = in_flight.expect("every connection adds its request in flight");
         let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
@@ -108,7 +108,7 @@ impl RequestContext {
         let headers = request.headers();
         Self {
             operation: Operation::of(request.method(), path),
-            client: client_address::of(in_flight.peer(), &service.site.trusted_proxies, headers),
+            client: client_address::of(in_flight.peer(), &state.settings.trusted_proxies, headers),
             in_flight,
             authenticated: OnceLock::new(),
             method: request.method().clone(),
@@ -140,7 +140,7 @@ impl RequestContext {
         )
     }
 
-    fn add_headers(&self, service: &Service, origins: &Origins, response: &mut Response) {
+    fn add_headers(&self, state: &AppState, origins: &Origins, response: &mut Response) {
         let rejected = response.status().is_client_error() || response.status().is_server_error();
         let headers = response.headers_mut();
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -153,7 +153,7 @@ impl RequestContext {
             if let (Some(allowance), Some(balance)) = (&principal.allowance, balance) {
                 rate_limit::announce(allowance, *balance, headers);
             }
-            if let Some(store) = service.opened() {
+            if let Some(store) = state.opened() {
                 headers.entry(LOG_POSITION).or_insert_with(|| log_position(store.log_position()));
             }
         }

@@ -19,7 +19,7 @@ use super::{
     observe::RequestContext,
     request_id::{X_REQUEST_ID, trace_id},
 };
-use crate::http::{error::ApiError, site::Site};
+use crate::http::{error::ApiError, settings::HttpSettings};
 
 /// Maximum rate of lines about rejected requests: too low to fill a disk.
 const LINES_PER_SECOND_MAX: NonZeroU32 = NonZeroU32::new(50).expect("fifty is not zero");
@@ -44,9 +44,9 @@ pub(crate) struct RequestLog {
 }
 
 impl RequestLog {
-    pub(crate) fn new(site: &Site) -> Self {
+    pub(crate) fn new(settings: &HttpSettings) -> Self {
         let limiter = RateLimiter::direct(Quota::per_second(LINES_PER_SECOND_MAX));
-        Self { logs_all: site.access_log, limiter, suppressed: Arc::default() }
+        Self { logs_all: settings.access_log, limiter, suppressed: Arc::default() }
     }
 
     /// Logs a request, if it is one of those that are logged.

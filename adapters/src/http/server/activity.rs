@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use application::KeyId;
+use application::OwnerId;
 use axum::{
     body::Bytes,
     http::{HeaderName, HeaderValue, Request, Version},
@@ -64,7 +64,7 @@ pub(super) struct Activity {
 #[derive(Default)]
 pub(super) struct State {
     /// The owner of the last accepted key.
-    owner: Option<KeyId>,
+    owner: Option<OwnerId>,
     in_flight: usize,
     accepted_in_flight: usize,
     /// Whether the last request that ended had an accepted key.
@@ -278,7 +278,7 @@ impl InFlightRequest {
     }
 
     /// Records that the request has a valid API key of this owner, with the scope that it needs, within its rate limit.
-    pub(in crate::http) fn accept(&self, owner: &KeyId) {
+    pub(in crate::http) fn accept(&self, owner: &OwnerId) {
         let mut state = self.connection.state.lock();
         if !self.is_accepted.swap(true, Relaxed) {
             state.accepted_in_flight += 1;
@@ -314,7 +314,7 @@ pub(super) fn count_chunk(bytes: Bytes, request: Arc<InFlightRequest>) -> Bytes 
         state.held += held;
         id
     });
-    Bytes::from_owner(Chunk { bytes, id, held, request })
+    Bytes::from_owner(CountedBytes { bytes, id, held, request })
 }
 
 impl Drop for InFlightRequest {
@@ -331,7 +331,7 @@ impl Drop for InFlightRequest {
 }
 
 /// A chunk of a response. It keeps its request in flight until it has been written to the socket.
-struct Chunk {
+struct CountedBytes {
     bytes: Bytes,
     id: u64,
     /// The memory that the chunk holds: none if it is a part of a file that all responses share.
@@ -339,13 +339,13 @@ struct Chunk {
     request: Arc<InFlightRequest>,
 }
 
-impl AsRef<[u8]> for Chunk {
+impl AsRef<[u8]> for CountedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Drop for Chunk {
+impl Drop for CountedBytes {
     fn drop(&mut self) {
         self.request.connection.update(|state| {
             state.unread.retain(|chunk| chunk.id != self.id);

@@ -33,7 +33,7 @@ use super::{
     activity::{Activity, count_chunk},
     request_body::wrap_body,
 };
-use crate::http::service::Service;
+use crate::http::app_state::AppState;
 
 /// Maximum size of the head of a request, in bytes.
 const HEAD_MAX: u32 = 16 * 1024;
@@ -117,7 +117,7 @@ impl<S> Drop for Socket<S> {
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     socket: Socket<S>,
     router: Router,
-    service: Arc<Service>,
+    state: Arc<AppState>,
     mut draining: watch::Receiver<bool>,
 ) {
     let (opening, opened) = mpsc::unbounded_channel();
@@ -125,7 +125,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     let (activity, received) = (socket.activity.clone(), socket.activity.clone());
     let stream = InspectReader::new(Pin::new(socket), move |bytes| received.received(bytes.len()));
     let serving = async {
-        let stream = match &service.tls {
+        let stream = match &state.tls {
             None => Either::Left(stream),
             Some(tls) => Either::Right(Box::new(tls.acceptor().accept(stream).await?)),
         };
@@ -157,7 +157,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     let Err(reason) = ended else { return };
     // The HTTP parser sends its own response, so such a request is logged here.
     if reason.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse) {
-        service.request_log.record_unparsed(activity.peer, &reason.to_string());
+        state.request_log.record_unparsed(activity.peer, &reason.to_string());
     }
     tracing::debug!(target: "petstore::http", client = %activity.peer, %reason, "connection closed");
 }

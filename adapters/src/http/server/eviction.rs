@@ -10,12 +10,12 @@ use std::{
     },
 };
 
-use application::KeyId;
+use application::OwnerId;
 use ipnet::IpNet;
 use parking_lot::Mutex;
 
 use super::{
-    Settings,
+    ListenerSettings,
     activity::{Activity, State},
 };
 
@@ -37,7 +37,7 @@ pub(super) enum Group {
     /// The unproven connections of a client address.
     Address(IpNet),
     /// The proven connections of an owner of API keys.
-    Owner(KeyId),
+    Owner(OwnerId),
 }
 
 /// The open connections of a listener.
@@ -60,7 +60,7 @@ pub(in crate::http) struct OpenConnections {
 }
 
 impl OpenConnections {
-    pub(super) fn new(name: &'static str, settings: &Settings) -> Self {
+    pub(super) fn new(name: &'static str, settings: &ListenerSettings) -> Self {
         let (limit, address_limit) = (settings.connections_max, settings.connections_per_address);
         Self { name, limit, address_limit, ..Self::default() }
     }

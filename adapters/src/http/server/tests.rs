@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use application::{KeyId, LogAccess, Options, PetStore};
+use application::{LogAccess, Options, PetStore};
 use axum::http::Request;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -13,16 +13,16 @@ use tokio::{
 };
 
 use super::*;
-use crate::access::{Authenticator, Principal, RejectedKey, Scopes};
+use crate::access::{Authenticator, KeyId, Principal, RejectedKey, Scopes};
 use crate::{
     event_log::memory::MemoryLog,
-    http::{Site, serve},
+    http::{HttpSettings, serve},
     read_model::MemoryReadModel,
     system::SystemClock,
 };
 
-pub(super) const SETTINGS: Settings =
-    Settings { connections_max: 100, connections_per_address: None, drain: Duration::from_secs(10) };
+pub(super) const SETTINGS: ListenerSettings =
+    ListenerSettings { connections_max: 100, connections_per_address: None, drain: Duration::from_secs(10) };
 
 const LIVEZ: &[u8] = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
 const LIST: &[u8] = b"GET /v1/pets HTTP/1.1\r\nhost: x\r\nauthorization: Bearer k\r\n\r\n";
@@ -34,7 +34,7 @@ impl Authenticator for AnyKey {
     fn authenticate(&self, _: &str) -> Result<Arc<Principal>, RejectedKey> {
         let id = KeyId("any".into());
         let (name, scopes, allowance) = ("any".into(), Scopes::READ_WRITE, None);
-        Ok(Arc::new(Principal { id: id.clone(), owner: id, name, scopes, allowance, usage: Arc::default() }))
+        Ok(Arc::new(Principal { owner: id.as_owner(), id, name, scopes, allowance, usage: Arc::default() }))
     }
 
     fn check(&self, _: &KeyId) -> Result<Scopes, RejectedKey> {
@@ -50,22 +50,22 @@ pub(in crate::http) fn in_flight() -> Arc<InFlightRequest> {
 
 struct Server {
     address: SocketAddr,
-    service: Arc<Service>,
+    state: Arc<AppState>,
     shutdown: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
-async fn start(settings: Settings) -> Server {
+async fn start(settings: ListenerSettings) -> Server {
     let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
-    let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default()));
+    let state = Arc::new(AppState::new(Arc::new(AnyKey), HttpSettings::default()));
     let (log, pets) = (Arc::<MemoryLog>::default(), Box::<MemoryReadModel>::default());
     let store = PetStore::open(log, pets, Arc::new(SystemClock), Options::new(LogAccess::Exclusive)).await;
-    service.open(Arc::new(store.unwrap()));
+    state.open(Arc::new(store.unwrap()));
     let (shutdown, stop) = oneshot::channel();
     let stopped = Box::pin(async { stop.await.unwrap() });
-    let task = tokio::spawn(serve(listener, service.clone(), settings, stopped));
-    Server { address, service, shutdown, task }
+    let task = tokio::spawn(serve(listener, state.clone(), settings, stopped));
+    Server { address, state, shutdown, task }
 }
 
 impl Server {
@@ -86,14 +86,14 @@ async fn a_stopping_server_closes_idle_connections_and_returns() {
     let mut idle = server.connect().await;
     server.shutdown.send(()).unwrap();
     server.task.await.unwrap();
-    assert!(server.service.is_draining());
+    assert!(server.state.is_draining());
     idle.read_to_end(&mut Vec::new()).await.unwrap();
     assert!(TcpStream::connect(server.address).await.is_err(), "the socket is closed");
 }
 
 #[tokio::test]
 async fn connections_that_do_not_finish_in_time_are_closed() {
-    let server = start(Settings { drain: Duration::ZERO, ..SETTINGS }).await;
+    let server = start(ListenerSettings { drain: Duration::ZERO, ..SETTINGS }).await;
     let mut slow = TcpStream::connect(server.address).await.unwrap();
     slow.write_all(&LIVEZ[..20]).await.unwrap();
     let _accepted_after_it = server.connect().await;
@@ -107,7 +107,7 @@ async fn connections_that_do_not_finish_in_time_are_closed() {
 
 #[tokio::test]
 async fn an_unauthenticated_client_does_not_delay_the_stop() {
-    let server = start(Settings { drain: Duration::from_hours(1), ..SETTINGS }).await;
+    let server = start(ListenerSettings { drain: Duration::from_hours(1), ..SETTINGS }).await;
     let half_a_head = &LIVEZ[..20];
     let half_a_body = b"POST /v1/pets HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\n{";
     let http2_without_acknowledgements = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";

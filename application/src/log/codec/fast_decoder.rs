@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::node_id;
 use crate::{
-    log::commit::{Commit, CommitId, Entry, KeyId, Position},
+    log::commit::{Commit, CommitId, Entry, OwnerId, Position},
     node::idempotency::RequestKey,
 };
 
@@ -93,7 +93,7 @@ impl<'a> Text<'a> {
         let owner = self.quoted()?;
         let by = match previous {
             Some(Entry { by, .. }) if *by.0 == *owner => by.clone(),
-            Some(_) | None => KeyId(owner.into()),
+            Some(_) | None => OwnerId(owner.into()),
         };
         let request_key = match self.skip(r#","requestKey":""#) {
             None => None,

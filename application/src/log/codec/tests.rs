@@ -16,7 +16,7 @@ fn pet(id: i64, name: &str, category: i64, status: Option<PetStatus>) -> PetEven
 }
 
 fn the_golden_commit() -> Commit {
-    let by = |id: &str| KeyId(id.into());
+    let by = |id: &str| OwnerId(id.into());
     Commit {
         position: Position(42),
         id: CommitId("0192f0c1-2b3c-7def-8123-456789abcdef".parse().unwrap()),
@@ -57,7 +57,7 @@ fn the_golden_record_is_encoded_byte_for_byte_and_decoded() {
 
 #[test]
 fn numbers_in_any_other_spelling_than_ours_are_left_to_serde() {
-    let entry = Entry { event: pet(1, "Rex", 0, None), by: KeyId("k".into()), request_key: None };
+    let entry = Entry { event: pet(1, "Rex", 0, None), by: OwnerId("k".into()), request_key: None };
     let bytes = encode(&Commit { entries: vec![entry], ..the_golden_commit() }).bytes;
     let body = str::from_utf8(&bytes[..bytes.len() - CHECKSUM_LEN]).unwrap();
     let read = |number| {
@@ -75,7 +75,7 @@ fn numbers_in_any_other_spelling_than_ours_are_left_to_serde() {
 #[test]
 fn consecutive_events_of_one_owner_share_its_text() {
     let entry =
-        |owner: &str| Entry { event: pet(1, "Rex", 0, None), by: KeyId(owner.into()), request_key: None };
+        |owner: &str| Entry { event: pet(1, "Rex", 0, None), by: OwnerId(owner.into()), request_key: None };
     let entries = vec![entry("a"), entry("a"), entry("b")];
     let commit = decode(&encode(&Commit { entries, ..the_golden_commit() }).bytes).unwrap();
     let [first, second, third] = [0, 1, 2].map(|index| commit.entries[index].by.0.clone());
@@ -132,7 +132,7 @@ fn a_stored_record_is_the_commit_of_its_position_and_id() {
 
 #[test]
 fn the_longest_name_fits_into_the_bound_of_its_entry() {
-    let by = KeyId("k".repeat(12).into());
+    let by = OwnerId("k".repeat(12).into());
     let event = pet(i64::MAX, &"\"".repeat(200), i64::MIN, Some(PetStatus::Available));
     for key in [None, Some("\\".repeat(255)), Some("k".into())] {
         let request_key = key.map(|key| RequestKey::new(&*key).unwrap());
@@ -173,7 +173,7 @@ fn any_commit() -> impl Strategy<Value = Commit> {
     let key = prop::option::of("[!-~]{1,40}").prop_map(|key| key.map(|key| RequestKey::new(&*key).unwrap()));
     let entry = (event, "[0-9a-f]{12}", key).prop_map(|(event, by, request_key)| Entry {
         event,
-        by: KeyId(by.into()),
+        by: OwnerId(by.into()),
         request_key,
     });
     let entries = prop::collection::vec(entry, 0..6);

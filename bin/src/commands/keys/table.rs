@@ -2,8 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use adapters::access::api_keys::KeyRecord;
-use application::KeyId;
+use adapters::access::{KeyId, api_keys::KeyRecord};
 use chrono::{DateTime, Utc};
 
 use super::{printable, time};
@@ -57,6 +56,7 @@ fn row(
 #[cfg(test)]
 mod tests {
     use adapters::access::{Scope, Scopes, api_keys::KeyHash};
+    use application::OwnerId;
     use chrono::TimeDelta;
 
     use super::*;
@@ -66,7 +66,7 @@ mod tests {
         let created = DateTime::UNIX_EPOCH;
         let key = |digit: &str, name: &str, scopes| KeyRecord {
             hash: KeyHash::parse(&digit.repeat(64)).unwrap(),
-            owner: KeyId(digit.repeat(12).into()),
+            owner: OwnerId(digit.repeat(12).into()),
             name: name.parse().unwrap(),
             scopes,
             rate_limit: None,
@@ -81,7 +81,7 @@ mod tests {
         };
         let revoked = KeyRecord { revoked: Some(created), ..key("c", "łost", Scope::Write.into()) };
         let successor = KeyRecord {
-            owner: KeyId("a".repeat(12).into()),
+            owner: OwnerId("a".repeat(12).into()),
             rate_limit: Some("10/s".parse().unwrap()),
             ..key("d", "web shop", Scopes::READ_WRITE)
         };

@@ -62,7 +62,7 @@ pub(super) async fn follow(
 ) -> anyhow::Result<()> {
     if from.access() == LogAccess::Exclusive {
         bail!(
-            "{from} cannot grow while this command has it open: use the --ops-listen address of the service that writes \
+            "{from} cannot grow while this command has it open: use the --admin-listen address of the service that writes \
              to it (https://HOST:PORT)"
         );
     }

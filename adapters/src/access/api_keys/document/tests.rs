@@ -1,6 +1,6 @@
 //! Which texts are valid key files.
 
-use application::KeyId;
+use application::OwnerId;
 use chrono::TimeDelta;
 use proptest::prelude::*;
 
@@ -43,7 +43,7 @@ fn any_record() -> impl Strategy<Value = KeyRecord> {
             let hash = ApiKey::generate().expect("the system has randomness").hash();
             KeyRecord {
                 hash,
-                owner: owner.map_or_else(|| hash.id(), |owner| KeyId(owner.into())),
+                owner: owner.map_or_else(|| hash.id().as_owner(), |owner| OwnerId(owner.into())),
                 name,
                 scopes: Scopes::new(scopes).expect("one scope at least"),
                 rate_limit: limit
@@ -87,7 +87,7 @@ fn an_entry_has_an_owner_scopes_a_limit_and_times() {
 fn an_entry_without_an_owner_is_its_own_owner() {
     let text = EXAMPLE.replace("owner = \"571aa35373f7\"\n", "");
     let [key] = &parse(text.as_bytes()).unwrap()[..] else { panic!("one key") };
-    assert_eq!(key.owner, key.id());
+    assert_eq!(key.owner, key.id().as_owner());
     assert!(!write(std::slice::from_ref(key)).contains("owner"));
 }
 

@@ -6,7 +6,6 @@ use std::{
     thread,
 };
 
-use application::KeyId;
 use chrono::{SubsecRound as _, TimeDelta, Utc};
 use tempfile::TempDir;
 
@@ -15,7 +14,8 @@ use crate::access::api_keys::{
     key::{ApiKey, KeyHash},
     lifecycle::NewKey,
 };
-use crate::access::{Scope, Scopes};
+use crate::access::{KeyId, Scope, Scopes};
+use application::OwnerId;
 
 fn new_key(name: &str) -> NewKey {
     NewKey { name: name.parse().unwrap(), scopes: Scope::Read.into(), rate_limit: None, expires: None }
@@ -193,7 +193,7 @@ fn a_full_file_accepts_no_more_keys_and_is_not_too_large_to_be_read() {
     let hash = ApiKey::generate().unwrap().hash();
     let longest = KeyRecord {
         hash,
-        owner: KeyId("000000000000".into()),
+        owner: OwnerId("000000000000".into()),
         name: name.clone(),
         scopes: Scopes::new(Scope::ALL).unwrap(),
         rate_limit: Some("1000000/s".parse().unwrap()),

@@ -71,7 +71,7 @@ fn the_owner_stays_through_many_rotations_and_only_the_newest_key_can_be_rotated
     for _ in 0..3 {
         let before = newest.clone();
         let record = fixture.rotate(&newest, TimeDelta::hours(1)).unwrap().0.record;
-        assert_eq!(record.owner, first.id());
+        assert_eq!(record.owner, first.id().as_owner());
         newest = record.id();
         let rejected = fixture.rotate(&before, TimeDelta::hours(1)).unwrap_err();
         assert!(
@@ -88,7 +88,7 @@ fn a_revoked_key_is_replaced_and_stays_revoked() {
     let old = fixture.issue(None);
     fixture.file.revoke(&old.id(), fixture.now).unwrap();
     let (issued, replaced) = fixture.rotate(&old.id(), TimeDelta::hours(1)).unwrap();
-    assert_eq!(issued.record.owner, old.id());
+    assert_eq!(issued.record.owner, old.id().as_owner());
     assert_eq!((replaced.state(fixture.now), replaced.end()), (KeyState::Revoked, old.expires));
 }
 

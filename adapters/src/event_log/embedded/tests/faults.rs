@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::*;
 
 /// Names the store, and asks for the test itself.
-const STORE: &str = "PETSTORE_TEST_STORE";
+const STORE: &str = "TEST_STORE";
 
 /// A limit on file sizes makes real writes fail, and lifting it makes them work again, but it holds for a whole process:
 /// the test runs itself again in a separate process.

@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
-use application::KeyId;
 use axum::{
     Router,
     body::Body,
@@ -16,9 +15,9 @@ use serde_json::{Value, json};
 use tower::Service as _;
 
 use super::*;
-use crate::access::{Authenticator, Principal, RejectedKey, Scope, Scopes};
+use crate::access::{Authenticator, KeyId, Principal, RejectedKey, Scope, Scopes};
 use crate::http::{
-    Site, admin, admin::metrics, document, operations::OPERATIONS, public, server::tests::in_flight,
+    HttpSettings, admin, admin::metrics, document, operations::OPERATIONS, public, server::tests::in_flight,
 };
 
 /// Knows one key, and breaks at another.
@@ -29,7 +28,7 @@ impl Authenticator for Keys {
         assert_ne!(key, "breaks");
         let id = KeyId("1".into());
         let principal = Principal {
-            owner: id.clone(),
+            owner: id.as_owner(),
             id,
             name: "reader".into(),
             scopes: Scope::Read.into(),
@@ -39,17 +38,17 @@ impl Authenticator for Keys {
         if key == "reads" { Ok(principal.into()) } else { Err(RejectedKey::Unknown) }
     }
 
-    fn check(&self, _: &application::KeyId) -> Result<Scopes, RejectedKey> {
+    fn check(&self, _: &KeyId) -> Result<Scopes, RejectedKey> {
         Ok(Scopes::READ_WRITE)
     }
 }
 
-fn service() -> Arc<Service> {
-    Arc::new(Service::new(Arc::new(Keys), Site::default()))
+fn state() -> Arc<AppState> {
+    Arc::new(AppState::new(Arc::new(Keys), HttpSettings::default()))
 }
 
 fn router() -> Router {
-    public(&service())
+    public(&state())
 }
 
 fn request(method: &str, path: &str) -> Request {
@@ -120,8 +119,8 @@ async fn a_panic_becomes_a_500_and_the_next_request_is_served() {
 }
 
 /// The names under which requests were counted.
-async fn counted(service: &Arc<Service>) -> Vec<String> {
-    let body = metrics::show(State(service.clone())).await.into_body().collect().await.unwrap().to_bytes();
+async fn counted(state: &Arc<AppState>) -> Vec<String> {
+    let body = metrics::show(State(state.clone())).await.into_body().collect().await.unwrap().to_bytes();
     let name = |line: &str| {
         let labels = line.strip_prefix(r#"petstore_http_requests_total{operation=""#)?;
         labels.split('"').next().map(str::to_owned)
@@ -132,7 +131,7 @@ async fn counted(service: &Arc<Service>) -> Vec<String> {
 /// A `Router` cannot list its routes, so every method is sent to every path of the table and of the API description.
 #[tokio::test]
 async fn the_operations_table_the_routers_and_the_description_agree() {
-    let description: Value = serde_json::from_str(&document(&Site::default())).unwrap();
+    let description: Value = serde_json::from_str(&document(&HttpSettings::default())).unwrap();
     let described = description["paths"].as_object().unwrap().keys().map(|path| format!("/v1{path}"));
     let paths: BTreeSet<_> =
         OPERATIONS.iter().map(|row| row.path.to_owned()).chain(described.clone()).collect();
@@ -141,8 +140,8 @@ async fn the_operations_table_the_routers_and_the_description_agree() {
     for path in &paths {
         for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "TRACE", "OPTIONS"] {
             let row = Operation::of(&method.parse().unwrap(), Some(path));
-            let service = service();
-            let routers = [public(&service), admin(&service, Ipv4Addr::LOCALHOST.into())];
+            let state = state();
+            let routers = [public(&state), admin(&state, Ipv4Addr::LOCALHOST.into())];
             let mut served = 0;
             for router in routers {
                 let response = respond_by(&router, request(method, &path.replace("{petId}", "1"))).await;
@@ -154,7 +153,7 @@ async fn the_operations_table_the_routers_and_the_description_agree() {
                 }
             }
             assert!(served > 0, "no router serves {path}");
-            assert!(counted(&service).await.contains(&row.name.to_owned()), "{method} {path}");
+            assert!(counted(&state).await.contains(&row.name.to_owned()), "{method} {path}");
             let operation = &description["paths"][path.trim_start_matches("/v1")][method.to_lowercase()];
             if row.is_in_api() && method != "HEAD" {
                 assert_eq!(operation["operationId"], row.name, "{method} {path}");

@@ -137,20 +137,20 @@ async fn a_stopping_service_waits_longer_for_proven_connections() {
     let request = connection.request(Version::HTTP_11);
     connection.drain();
     assert_eq!(connection.seconds_left(), Some(1));
-    request.accept(&KeyId("owner".into()));
+    request.accept(&OwnerId("owner".into()));
     assert_eq!(connection.seconds_left(), None);
 }
 
 #[test]
 fn a_connection_is_proven_by_its_accepted_requests_and_its_last_one() {
     let address = Group::Address(network(Ipv4Addr::LOCALHOST.into()));
-    let owner = |name: &str| Group::Owner(KeyId(name.into()));
+    let owner = |name: &str| Group::Owner(OwnerId(name.into()));
     let connection = connect();
     assert_eq!(connection.group(), address);
 
     let first = connection.request(Version::HTTP_2);
     assert_eq!(connection.group(), address, "no key yet");
-    first.accept(&KeyId("a".into()));
+    first.accept(&OwnerId("a".into()));
     assert_eq!(connection.group(), owner("a"));
     let rejected = connection.request(Version::HTTP_2);
     drop(rejected);
@@ -160,7 +160,7 @@ fn a_connection_is_proven_by_its_accepted_requests_and_its_last_one() {
 
     let second = connection.request(Version::HTTP_2);
     assert_eq!(connection.group(), owner("a"), "the last request that ended was accepted");
-    second.accept(&KeyId("b".into()));
+    second.accept(&OwnerId("b".into()));
     assert_eq!(connection.group(), owner("b"), "the owner of the last accepted key");
     drop(second);
     drop(connection.request(Version::HTTP_2));

@@ -19,7 +19,7 @@ use tokio::{
 
 use super::*;
 use crate::http::{
-    Service, Site, public,
+    AppState, HttpSettings, public,
     server::{
         OpenConnections,
         tests::{AnyKey, SETTINGS},
@@ -38,11 +38,11 @@ struct Peer {
 
 impl Peer {
     fn connect() -> Self {
-        let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default()));
-        Self::connect_to(public(&service), service)
+        let state = Arc::new(AppState::new(Arc::new(AnyKey), HttpSettings::default()));
+        Self::connect_to(public(&state), state)
     }
 
-    fn connect_to(router: Router, service: Arc<Service>) -> Self {
+    fn connect_to(router: Router, state: Arc<AppState>) -> Self {
         let (stream, theirs) = tokio::io::duplex(1024);
         let (drain, draining) = watch::channel(false);
         let listener = Arc::new(OpenConnections::new("test", &SETTINGS));
@@ -50,7 +50,7 @@ impl Peer {
         let server = tokio::spawn(serve(
             Socket { stream: theirs, activity, discard_unread: |_| {} },
             router,
-            service,
+            state,
             draining,
         ));
         Self { stream, drain, listener, server }
@@ -200,8 +200,8 @@ async fn an_unread_http2_response_counts_even_if_the_window_lets_nothing_through
     for window in [0, 1] {
         let length = 50_000;
         let page = Router::new().route("/", get(move || async move { "x".repeat(length) }));
-        let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default()));
-        let peer = Peer::connect_to(page, service);
+        let state = Arc::new(AppState::new(Arc::new(AnyKey), HttpSettings::default()));
+        let peer = Peer::connect_to(page, state);
         let (mut requests, driver) = http2(peer.stream, window).await;
         let unread = ask(&mut requests, Method::GET, "/").await.unwrap();
         assert!(peer.listener.held.load(Relaxed) >= length, "window {window}");

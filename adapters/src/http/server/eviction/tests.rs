@@ -30,7 +30,7 @@ impl Activity {
 
 impl TestListener {
     fn new(connections_max: usize, connections_per_address: Option<usize>) -> Self {
-        let settings = Settings { connections_max, connections_per_address, ..SETTINGS };
+        let settings = ListenerSettings { connections_max, connections_per_address, ..SETTINGS };
         Self { listener: Arc::new(OpenConnections::new("test", &settings)), open: vec![] }
     }
 
@@ -40,7 +40,7 @@ impl TestListener {
         let activity = Activity::begin(&self.listener, address, is_trusted);
         let request = activity.begin_request(&Request::new(()));
         if let Some(owner) = owner {
-            request.accept(&KeyId(owner.to_string().into()));
+            request.accept(&OwnerId(owner.to_string().into()));
         }
         self.open.push(Connection { activity, request: Some(request) });
         self.open.last().unwrap()

@@ -10,7 +10,7 @@ use crate::access::RateLimit;
 
 /// The settings that an operator chooses.
 #[derive(Debug, Clone, Default)]
-pub struct Site {
+pub struct HttpSettings {
     /// The URL of the production service, for the OpenAPI document.
     pub base_url: Option<ServerUrl>,
     /// The URL of the staging service, for the OpenAPI document.

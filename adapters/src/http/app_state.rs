@@ -15,18 +15,18 @@ use super::{
     error::ApiError,
     middleware::{failed_auth::FailedAuth, request_id::RequestIds, request_log::RequestLog},
     server::{OpenConnections, Tls},
-    site::Site,
+    settings::HttpSettings,
 };
 use crate::access::Authenticator;
 
 /// The state of the HTTP adapter. It serves probes before the store is open, too.
-pub struct Service {
+pub struct AppState {
     pub(super) keys: Arc<dyn Authenticator>,
     pub(super) request_log: RequestLog,
     pub(super) failed_auth: Option<FailedAuth>,
     pub(super) ids: RequestIds,
     pub(super) metrics: Metrics,
-    pub(super) site: Site,
+    pub(super) settings: HttpSettings,
     /// Returns the number of dropped log lines, for the metrics.
     pub dropped_log_lines: Box<dyn Fn() -> u64 + Send + Sync>,
     /// Serves HTTPS with this certificate; without it, plain HTTP.
@@ -42,16 +42,16 @@ pub struct Service {
     pub(super) ending: watch::Sender<bool>,
 }
 
-impl Service {
+impl AppState {
     /// A service without a store: `/v1` gets 503.
-    pub fn new(keys: Arc<dyn Authenticator>, site: Site) -> Self {
+    pub fn new(keys: Arc<dyn Authenticator>, settings: HttpSettings) -> Self {
         Self {
             keys,
-            request_log: RequestLog::new(&site),
-            failed_auth: site.failed_auth_limit.map(FailedAuth::new),
+            request_log: RequestLog::new(&settings),
+            failed_auth: settings.failed_auth_limit.map(FailedAuth::new),
             ids: RequestIds::new(),
             metrics: Metrics::default(),
-            site,
+            settings,
             dropped_log_lines: Box::new(|| 0),
             tls: None,
             listeners: Mutex::default(),
