@@ -10,7 +10,6 @@ mod app_state;
 mod error;
 mod fallback;
 mod middleware;
-mod operations;
 mod pages;
 mod server;
 mod settings;
@@ -23,10 +22,9 @@ use std::{
 use application::Health;
 use axum::{
     Router,
-    handler::Handler,
-    http::{HeaderMap, HeaderValue},
+    http::{HeaderMap, HeaderValue, Method},
     middleware::from_fn_with_state,
-    routing::{MethodRouter, any},
+    routing::{any, get},
 };
 use futures_util::future::BoxFuture;
 use tokio::net::TcpListener;
@@ -41,64 +39,72 @@ pub use server::{ListenerSettings, Tls, TlsError, listen};
 pub use settings::{ContactUrl, HttpSettings, InvalidSetting, ServerUrl};
 
 use admin::{log, metrics, probes};
-use api::{orders, pets};
-use middleware::{client::has_valid_key, framing::require_local_host, observe::observe};
+use api::{deprecation, orders, pets};
+use middleware::{
+    client::has_valid_key,
+    framing::require_local_host,
+    observe::{Group, observe},
+};
+
+/// The methods that the routes have. Web pages may use them, and every other method is one value in the metrics.
+static METHODS: [Method; 3] = [Method::GET, Method::HEAD, Method::POST];
 
 /// The public listener. Every path under `/v1` needs a key, those that do not exist included.
 fn public(state: &Arc<AppState>) -> Router {
-    let operation = || any(fallback::api_method_not_allowed);
-    Router::new()
-        .route("/v1/pets", operation().get(pets::list).post(pets::create))
-        .route("/v1/pets/{petId}", operation().get(pets::get))
-        .route("/v1/store/orders", operation().get(orders::list))
-        .merge(rest_of_api(any(fallback::api_not_found)))
-        .merge(probes(has_valid_key))
-        .merge(pages::docs(document(&state.settings), &state.settings))
-        .merge(pages::inventory(&state.settings))
-        .fallback(fallback::unknown)
-        .layer(from_fn_with_state((state.clone(), state.settings.origins.clone()), observe))
-        .with_state(state.clone())
+    let deprecated = from_fn_with_state(state.clone(), deprecation::mark);
+    let api = Router::new()
+        .route("/v1/pets", get(pets::list).post(pets::create))
+        .route("/v1/pets/{petId}", get(pets::get).route_layer(deprecated))
+        .route("/v1/store/orders", get(orders::list))
+        .method_not_allowed_fallback(fallback::api_method_not_allowed)
+        .nest("/v1", Router::new().fallback(fallback::api_not_found))
+        // The fallback of a nested router matches no empty rest.
+        .route("/v1/", any(fallback::api_not_found));
+    let open = probes(has_valid_key).fallback(fallback::not_found);
+    let pages =
+        pages::docs(document(&state.settings), &state.settings).merge(pages::inventory(&state.settings));
+    routes(state, &state.settings.origins, api, open, pages)
 }
 
 /// The admin listener. `/log` shows everything, so it needs a key everywhere; metrics only when other machines can
 /// connect.
 fn admin(state: &Arc<AppState>, address: IpAddr) -> Router {
-    let without_key = pages::admin().merge(probes(|_, _| true));
-    let without_key = if address.is_loopback() {
-        without_key
-            .route("/metrics", get_only(metrics::show))
-            .layer(from_fn_with_state(state.clone(), require_local_host))
+    let local = from_fn_with_state(state.clone(), require_local_host);
+    let mut protected = Router::new().route("/log", get(log::show));
+    let mut open = probes(|_, _| true).fallback(fallback::admin_not_found);
+    let mut pages = pages::admin();
+    if address.is_loopback() {
+        open = open.route("/metrics", get(metrics::show)).layer(local.clone());
+        pages = pages.layer(local);
     } else {
-        without_key.route("/metrics", get_only(metrics::show_with_key))
-    };
-    without_key
-        .route("/log", get_only(log::show))
-        .merge(rest_of_api(any(fallback::admin_api_not_found)))
-        .fallback(fallback::admin_not_found)
-        .layer(from_fn_with_state((state.clone(), Origins::default()), observe))
-        .with_state(state.clone())
+        protected = protected.route("/metrics", get(metrics::show_with_key));
+    }
+    routes(state, &Origins::default(), protected, open, pages)
+}
+
+/// Everything that a listener serves: routes that need a key, others, and pages with their files.
+fn routes(
+    state: &Arc<AppState>,
+    origins: &Origins,
+    protected: Router<Arc<AppState>>,
+    open: Router<Arc<AppState>>,
+    pages: Router<Arc<AppState>>,
+) -> Router {
+    let groups = [(protected, Group::Protected), (open, Group::Open), (pages, Group::Pages)];
+    let observed = groups.map(|(routes, group)| {
+        let routes = routes.method_not_allowed_fallback(fallback::method_not_allowed);
+        routes.layer(from_fn_with_state((state.clone(), origins.clone(), group), observe))
+    });
+    observed.into_iter().fold(Router::new(), Router::merge).with_state(state.clone())
 }
 
 fn probes(may_see_position: fn(&AppState, &HeaderMap) -> bool) -> Router<Arc<AppState>> {
-    let ready = |obstacle| get_only(probes::ready(obstacle, may_see_position));
+    let ready = |obstacle| get(probes::ready(obstacle, may_see_position));
     Router::new()
-        .route("/livez", get_only(probes::live))
+        .route("/livez", get(probes::live))
         .route("/readyz", ready(Health::not_ready))
         .route("/readyz/reads", ready(Health::not_ready_for_reads))
         .route("/readyz/writes", ready(Health::not_ready_for_writes))
-}
-
-/// Everything else under `/v1`. `{*rest}` does not match an empty rest.
-fn rest_of_api(not_found: MethodRouter<Arc<AppState>>) -> Router<Arc<AppState>> {
-    Router::new()
-        .route("/v1", not_found.clone())
-        .route("/v1/", not_found.clone())
-        .route("/v1/{*rest}", not_found)
-}
-
-/// A path outside `/v1`: `GET`, `HEAD` and `OPTIONS`, for clients with and without a key.
-fn get_only<T: 'static>(handler: impl Handler<T, Arc<AppState>>) -> MethodRouter<Arc<AppState>> {
-    any(fallback::method_not_allowed).get(handler)
 }
 
 /// A header value of digits and plain words.

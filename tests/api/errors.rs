@@ -26,48 +26,36 @@ fn unknown_paths_are_not_found_inside_and_outside_v1() {
 #[test]
 fn a_path_that_is_nearly_right_gets_a_hint() {
     let app = App::start();
-    for (path, meant) in [
-        ("/pets", Some("/v1/pets")),
-        ("/pets/7", Some("/v1/pets/7")),
-        ("/store/orders", Some("/v1/store/orders")),
-        ("/v1/pets/", Some("/v1/pets")),
-        ("/v1/v1/pets", Some("/v1/pets")),
-        ("/openapi.json/", Some("/openapi.json")),
-        ("/v1/petz", None),
-        ("/v1/dogs", None),
-        ("/pets/7/8", None),
+    let (slash, prefix) = ("no path ends with a slash", "the paths of the API begin with /v1");
+    for (path, hint) in [
+        ("/pets", prefix),
+        ("/pets/7", prefix),
+        ("/v1/pets/", slash),
+        ("/v1/store/orders/", slash),
+        ("/v1/petz", "no such endpoint; see /docs"),
+        ("/v1", "no such endpoint; see /docs"),
     ] {
         let message = app.get(path).error(404, "not_found");
-        let output = message.split_once("did you mean ").map(|(_, rest)| rest.split_once('?').unwrap().0);
-        assert_eq!(output, meant, "{path}: {message}");
+        assert!(message.contains(hint), "{path}: {message}");
     }
-    let long = app.get(&format!("/pets/{}", "7".repeat(1_000))).error(404, "not_found");
-    assert!(long.len() < 200, "a message does not grow with the request: {long}");
     app.anonymous("GET", "/v1/pets/").send().error(401, "unauthorized");
 }
 
 #[test]
-fn a_wrong_method_gets_405_with_the_methods_that_options_lists() {
+fn a_wrong_method_gets_405_with_the_methods_of_the_path() {
     let app = App::start();
     for (path, allowed) in [
-        ("/v1/pets", "GET, HEAD, OPTIONS, POST"),
-        ("/v1/pets/1", "GET, HEAD, OPTIONS"),
-        ("/v1/store/orders", "GET, HEAD, OPTIONS"),
-        ("/livez", "GET, HEAD, OPTIONS"),
-        ("/openapi.json", "GET, HEAD, OPTIONS"),
-        ("/docs", "GET, HEAD, OPTIONS"),
+        ("/v1/pets", "GET,HEAD,POST"),
+        ("/v1/pets/1", "GET,HEAD"),
+        ("/v1/store/orders", "GET,HEAD"),
+        ("/livez", "GET,HEAD"),
+        ("/openapi.json", "GET,HEAD"),
+        ("/docs", "GET,HEAD"),
     ] {
-        let options = app.call("OPTIONS", path).send();
-        assert_eq!((options.status, options.body.len()), (204, 0), "{path}");
-        let listed = options.header("allow").unwrap();
-        let mut methods: Vec<_> = listed.split(", ").collect();
-        methods.sort_unstable();
-        assert_eq!(methods.join(", "), allowed, "{path}");
-        for method in ["DELETE", "PUT", "PATCH", "BREW"] {
+        for method in ["DELETE", "PUT", "PATCH", "OPTIONS", "BREW"] {
             let response = app.call(method, path).send();
-            let message = response.error(405, "method_not_allowed");
-            assert_eq!(message, format!("method not allowed; allowed: {listed}"), "{method} {path}");
-            assert_eq!(response.header("allow"), Some(listed), "{method} {path}");
+            response.error(405, "method_not_allowed");
+            assert_eq!(response.header("allow"), Some(allowed), "{method} {path}");
         }
     }
     app.anonymous("OPTIONS", "/v1/pets").send().error(401, "unauthorized");

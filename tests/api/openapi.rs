@@ -128,9 +128,8 @@ fn the_routes_and_the_document_agree() {
         if described.contains("GET") {
             described.insert("HEAD".into());
         }
-        described.insert("OPTIONS".into());
         let allow = app.call("OPTIONS", &real).send();
-        let allowed: BTreeSet<_> = allow.header("allow").unwrap().split(", ").map(str::to_owned).collect();
+        let allowed: BTreeSet<_> = allow.header("allow").unwrap().split(',').map(str::to_owned).collect();
         assert_eq!(allowed, described, "{path}");
     }
 }

@@ -15,7 +15,7 @@ fn metrics(address: SocketAddr) -> String {
 }
 
 #[test]
-fn requests_are_counted_by_operation_and_status() {
+fn requests_are_counted_by_method_route_and_status() {
     let app = App::start_with(&OPS);
     app.post(REX);
     app.post("{}");
@@ -24,15 +24,21 @@ fn requests_are_counted_by_operation_and_status() {
     app.call("HEAD", "/v1/pets").send();
     app.anonymous("GET", "/v1/pets").send();
     app.get("/v1/nowhere");
+    app.call("BREW", "/v1/pets").send();
+    app.get("/docs");
+    app.get("/docs/page.js");
     let text = metrics(app.admin());
     for line in [
-        r#"petstore_http_requests_total{operation="createPet",status="201"} 1"#,
-        r#"petstore_http_requests_total{operation="createPet",status="400"} 1"#,
-        r#"petstore_http_requests_total{operation="listPets",status="200"} 3"#,
-        r#"petstore_http_requests_total{operation="listPets",status="401"} 1"#,
-        r#"petstore_http_requests_total{operation="other",status="404"} 1"#,
-        r#"petstore_http_request_duration_seconds_count{operation="listPets"} 4"#,
-        r#"petstore_http_request_duration_seconds_bucket{le="+Inf",operation="listPets"} 4"#,
+        r#"petstore_http_requests_total{method="POST",route="/v1/pets",status="201"} 1"#,
+        r#"petstore_http_requests_total{method="POST",route="/v1/pets",status="400"} 1"#,
+        r#"petstore_http_requests_total{method="GET",route="/v1/pets",status="200"} 2"#,
+        r#"petstore_http_requests_total{method="HEAD",route="/v1/pets",status="200"} 1"#,
+        r#"petstore_http_requests_total{method="GET",route="/v1/pets",status="401"} 1"#,
+        r#"petstore_http_requests_total{method="other",route="/v1/pets",status="405"} 1"#,
+        r#"petstore_http_requests_total{method="GET",route="other",status="404"} 1"#,
+        r#"petstore_http_requests_total{method="GET",route="pages",status="200"} 2"#,
+        r#"petstore_http_request_duration_seconds_count{method="GET",route="/v1/pets"} 3"#,
+        r#"petstore_http_request_duration_seconds_bucket{le="+Inf",method="GET",route="/v1/pets"} 3"#,
         "petstore_pets 1",
         "petstore_log_position 1",
         "petstore_writer_queue 0",
@@ -66,8 +72,8 @@ fn an_operator_sees_who_still_calls_what_will_be_removed() {
     assert_eq!(
         calls,
         [
-            r#"petstore_deprecated_calls_total{operation="getPet",key="old \"shop\" \\ two"} 2"#,
-            r#"petstore_deprecated_calls_total{operation="getPet",key="test"} 1"#,
+            r#"petstore_deprecated_calls_total{route="/v1/pets/{petId}",key="old \"shop\" \\ two"} 2"#,
+            r#"petstore_deprecated_calls_total{route="/v1/pets/{petId}",key="test"} 1"#,
         ]
     );
     assert!(!text.contains(&key) && !text.contains(&app.key), "no key is shown");
@@ -108,7 +114,7 @@ fn the_operators_listener_serves_probes_but_no_operations() {
     let message = Call::new(ops, "GET", "/docs").send().error(404, "not_found");
     assert_eq!(message, "no such endpoint; see /");
     Call::new(ops, "POST", "/metrics").send().error(405, "method_not_allowed");
-    Call::new(ops, "GET", "/v1/pets").send().error(401, "unauthorized");
+    Call::new(ops, "GET", "/v1/pets").send().error(404, "not_found");
     app.anonymous("GET", "/metrics").send().error(404, "not_found");
 }
 

@@ -239,9 +239,9 @@ fn a_real_prometheus_scrapes_a_reachable_listener_with_a_key_for_metrics() {
     }
     for (expression, expected) in [
         ("petstore_pets", 2),
-        (r#"petstore_http_requests_total{operation="createPet",status="201"}"#, 2),
-        (r#"petstore_http_request_duration_seconds_bucket{operation="createPet",le="+Inf"}"#, 2),
-        (r#"petstore_http_request_duration_seconds_count{operation="createPet"}"#, 2),
+        (r#"petstore_http_requests_total{method="POST",route="/v1/pets",status="201"}"#, 2),
+        (r#"petstore_http_request_duration_seconds_bucket{method="POST",route="/v1/pets",le="+Inf"}"#, 2),
+        (r#"petstore_http_request_duration_seconds_count{method="POST",route="/v1/pets"}"#, 2),
         ("petstore_build_info", 1),
         (r#"petstore_authentication_failures_total{reason="expired"}"#, 0),
     ] {

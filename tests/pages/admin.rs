@@ -54,12 +54,12 @@ fn an_operator_sees_the_state_and_live_plots() {
     for fact in ["Engine", "Version", "Uptime", "Pets", "Position", "Lag"] {
         assert!(browser.text("#facts").contains(fact), "{fact}");
     }
-    wait_until("the plots show requests of each operation", || {
+    wait_until("the plots show requests of each route", || {
         work(&app);
-        let shown = plot(&browser, "Requests by operation");
+        let shown = plot(&browser, "Requests by route");
         let rate =
             |name: &str| shown.split('|').any(|item| item.starts_with(name) && !item.ends_with(">0/s"));
-        rate("listPets") && rate("createPet") && rate("getPet")
+        rate("GET /v1/pets") && rate("POST /v1/pets") && rate("GET /v1/pets/{petId}")
     });
     wait_until("and latencies, commits and times of the log", || {
         work(&app);
@@ -71,17 +71,17 @@ fn an_operator_sees_the_state_and_live_plots() {
         };
         known(&latency, "p99") && known(&commits, "commits") && known(&append, "append p99")
     });
-    assert!(plot(&browser, "Rejected and failed requests").contains("createPet 4xx"));
+    assert!(plot(&browser, "Rejected and failed requests").contains("POST /v1/pets 4xx"));
     assert!(plot(&browser, "Requests with an invalid key").contains("unknown"));
     for title in ["Writer queue", "Position", "Lag", "Memory", "Connections"] {
         let shown = plot(&browser, title);
         assert!(!shown.is_empty() && !shown.contains('–'), "{title}: {shown}");
     }
-    browser.see_text("#rows", "getPet");
+    browser.see_text("#rows", "/v1/pets/{petId}");
     browser.see_text("#rows", "test");
     let label =
         browser.run("return document.querySelector('.plot svg[role=img]').getAttribute('aria-label')");
-    assert!(label.as_str().unwrap().starts_with("Requests by operation, now: "), "{label}");
+    assert!(label.as_str().unwrap().starts_with("Requests by route, now: "), "{label}");
     browser.click("#pause");
     browser.see_text("#pause", "Resume");
     assert_eq!(browser.complaints(), Vec::<String>::new(), "the page complains about nothing");

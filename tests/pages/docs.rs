@@ -162,17 +162,14 @@ fn the_files_of_the_page_are_compressed_and_cached() {
         let again =
             app.anonymous("GET", &link).header("Accept-Encoding", "gzip").header("If-None-Match", tag).send();
         assert_eq!(again.status, 304, "{link}");
-        let caching = packed.header("cache-control").unwrap();
+        assert_eq!(packed.header("cache-control"), Some("no-cache"), "{link}");
         if link.contains("swagger-ui") {
             assert_eq!(packed.header("content-encoding"), Some("gzip"), "{link}");
             assert!(packed.body.len() * 3 < plain.body.len(), "{link}");
             assert_ne!(plain.header("etag"), Some(tag), "other bytes, other tag");
-            assert!(
-                packed.all("vary").contains(&"Accept-Encoding") && caching.contains("immutable"),
-                "{link}"
-            );
+            assert!(packed.all("vary").contains(&"Accept-Encoding"), "{link}");
         } else {
-            assert_eq!((&plain.body, caching), (&packed.body, "no-cache"), "{link}");
+            assert_eq!(plain.body, packed.body, "{link}");
         }
     }
 }

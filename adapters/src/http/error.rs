@@ -42,8 +42,8 @@ pub(crate) enum ApiError {
     Forbidden(Scope),
     #[error("{0}")]
     NotFound(Cow<'static, str>),
-    #[error("method not allowed; allowed: {0}")]
-    MethodNotAllowed(String),
+    #[error("method not allowed; the header Allow lists those of this path")]
+    MethodNotAllowed,
     #[error("the body took too long to arrive")]
     RequestTimeout,
     #[error("this Idempotency-Key was already used for a different pet: choose a new one")]
@@ -98,7 +98,7 @@ impl ApiError {
             }
             Self::Forbidden(_) => (StatusCode::FORBIDDEN, "forbidden"),
             Self::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
-            Self::MethodNotAllowed(_) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
+            Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
             Self::RequestTimeout => (StatusCode::REQUEST_TIMEOUT, "request_timeout"),
             Self::IdempotencyKeyReused => (StatusCode::CONFLICT, "idempotency_key_reused"),
             Self::PreconditionFailed => (StatusCode::PRECONDITION_FAILED, "precondition_failed"),

@@ -16,16 +16,15 @@ use axum::{
     http::{
         HeaderMap, HeaderName, HeaderValue, StatusCode,
         header::{
-            CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, LOCATION, REFERRER_POLICY, VARY,
-            X_FRAME_OPTIONS,
+            CONTENT_ENCODING, CONTENT_SECURITY_POLICY, LOCATION, REFERRER_POLICY, VARY, X_FRAME_OPTIONS,
         },
     },
-    routing::MethodRouter,
+    routing::{MethodRouter, get},
 };
 use flate2::read::GzDecoder;
 
 use self::asset::{Asset, accepts_gzip, prefers_html};
-use super::{app_state::AppState, get_only, settings::HttpSettings};
+use super::{app_state::AppState, settings::HttpSettings};
 
 const HTML: &str = "text/html; charset=utf-8";
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
@@ -49,12 +48,12 @@ pub(crate) fn docs(document: String, settings: &HttpSettings) -> Router<Arc<AppS
         .route("/openapi.json", file(Asset::new(JSON, document)))
         .route("/docs", file(page))
         // The page names its files relative to itself, so it has one address only.
-        .route("/docs/", get_only(async || (StatusCode::PERMANENT_REDIRECT, [(LOCATION, "../docs")])))
+        .route("/docs/", get(async || (StatusCode::PERMANENT_REDIRECT, [(LOCATION, "../docs")])))
         .route("/docs/page.js", file(Asset::new(JAVASCRIPT, include_str!("pages/docs/page.js"))))
         .route("/docs/page.css", file(Asset::new(CSS, include_str!("pages/docs/page.css"))))
         .route("/docs/icon.svg", file(Asset::new(SVG, include_str!("pages/docs/icon.svg"))))
-        .route("/docs/swagger-ui-5.34.1.js", ui_script)
-        .route("/docs/swagger-ui-5.34.1.css", ui_style)
+        .route("/docs/swagger-ui.js", ui_script)
+        .route("/docs/swagger-ui.css", ui_style)
         .route("/docs/swagger-ui-bundle.js.LICENSE.txt", file(Asset::new(TEXT, licence)))
 }
 
@@ -81,13 +80,12 @@ pub(crate) fn admin() -> Router<Arc<AppState>> {
 
 fn file(asset: Asset) -> MethodRouter<Arc<AppState>> {
     let asset = Arc::new(asset);
-    get_only(async move |headers: HeaderMap| asset.respond(&headers))
+    get(async move |headers: HeaderMap| asset.respond(&headers))
 }
 
-/// A file that is stored gzipped, and whose path changes with its content.
+/// A file that is stored gzipped.
 fn gzipped_file(media_type: &'static str, gzipped: &'static [u8]) -> MethodRouter<Arc<AppState>> {
-    let immutable = HeaderValue::from_static("public, max-age=31536000, immutable");
-    let headers = [(CACHE_CONTROL, immutable), (VARY, HeaderValue::from_static("Accept-Encoding"))];
+    let headers = [(VARY, HeaderValue::from_static("Accept-Encoding"))];
     let packed = Asset::new(media_type, gzipped).with_headers(headers.clone());
     let packed = packed.with_headers([(CONTENT_ENCODING, HeaderValue::from_static("gzip"))]);
     // Unpacked for the first client that does not accept gzip; all browsers do.
@@ -112,7 +110,7 @@ fn one_of_two(
     second: impl Deref<Target = Asset> + Send + Sync + 'static,
 ) -> MethodRouter<Arc<AppState>> {
     let assets = Arc::new((first, second));
-    get_only(
+    get(
         async move |headers: HeaderMap| {
             if wants_first(&headers) { assets.0.respond(&headers) } else { assets.1.respond(&headers) }
         },
@@ -143,7 +141,7 @@ mod tests {
     use flate2::read::GzDecoder;
     use sha2::{Digest as _, Sha256};
 
-    /// The sums are those of the files in the npm package swagger-ui-dist 5.34.1.
+    /// The sums are those of the files in the npm package swagger-ui-dist, in the version that NOTICE names.
     #[test]
     fn the_embedded_files_are_the_published_ones() {
         let bundle: &[u8] = include_bytes!("pages/docs/swagger-ui-bundle.js.gz");

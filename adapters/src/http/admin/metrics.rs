@@ -46,7 +46,6 @@ use crate::http::{
     app_state::AppState,
     error::ApiError,
     middleware::client::Authenticated,
-    operations,
     server::{MEMORY_MAX, OpenConnections},
 };
 
@@ -65,16 +64,23 @@ const OTHER_KEYS: &str = "(others)";
 /// The metrics of the HTTP adapter. Labels have fixed values or come from the key file, never from a request: clients
 /// cannot create series.
 pub(in crate::http) struct Metrics {
-    operations: BTreeMap<&'static str, OperationMetrics>,
+    /// By route, then by method.
+    requests: Mutex<BTreeMap<String, BTreeMap<&'static str, RequestMetrics>>>,
     auth_failures: Family<[(&'static str, &'static str); 1], Counter>,
-    /// The number of calls by operation and name of the API key.
-    deprecated_calls: Mutex<BTreeMap<&'static str, BTreeMap<String, u64>>>,
+    /// The number of calls by route and name of the API key.
+    deprecated_calls: Mutex<BTreeMap<String, BTreeMap<String, u64>>>,
 }
 
-/// The responses of one operation. Every request counts here, and a `Family` would hash its labels each time.
-struct OperationMetrics {
-    by_status: Mutex<BTreeMap<u16, u64>>,
+/// The responses to one method of one route.
+struct RequestMetrics {
+    by_status: BTreeMap<u16, u64>,
     durations: Histogram,
+}
+
+impl Default for RequestMetrics {
+    fn default() -> Self {
+        Self { by_status: BTreeMap::new(), durations: Histogram::new(DURATION_BUCKETS) }
+    }
 }
 
 impl Default for Metrics {
@@ -84,30 +90,31 @@ impl Default for Metrics {
             // A series that starts at 0 makes its first increase visible.
             drop(auth_failures.get_or_create(&[("reason", reason)]));
         }
-        let operation =
-            || OperationMetrics { by_status: Mutex::default(), durations: Histogram::new(DURATION_BUCKETS) };
-        let operations = operations::names().map(|name| (name, operation())).collect();
-        Self { operations, auth_failures, deprecated_calls: Mutex::default() }
+        Self { requests: Mutex::default(), auth_failures, deprecated_calls: Mutex::default() }
     }
 }
 
 impl Metrics {
-    pub(in crate::http) fn record(&self, operation: &'static str, status: StatusCode, took: Duration) {
-        let OperationMetrics { by_status, durations } = &self.operations[operation];
-        *by_status.lock().entry(status.as_u16()).or_default() += 1;
-        durations.observe(took.as_secs_f64());
+    /// Counts a response. `method` and `route` have few values: the routers know them all, and others share one.
+    pub(in crate::http) fn record(
+        &self,
+        method: &'static str,
+        route: &str,
+        status: StatusCode,
+        took: Duration,
+    ) {
+        let mut requests = self.requests.lock();
+        let metrics = entry(&mut requests, route).entry(method).or_default();
+        *metrics.by_status.entry(status.as_u16()).or_default() += 1;
+        metrics.durations.observe(took.as_secs_f64());
     }
 
     /// Counts a call of a deprecated operation, so that operators see which clients still use it.
-    pub(in crate::http) fn record_deprecated_call(&self, operation: &'static str, key_name: &str) {
+    pub(in crate::http) fn record_deprecated_call(&self, route: &str, key_name: &str) {
         let mut calls = self.deprecated_calls.lock();
-        let calls = calls.entry(operation).or_default();
+        let calls = entry(&mut calls, route);
         let is_counted = calls.contains_key(key_name) || calls.len() < KEYS_MAX;
-        let name = if is_counted { key_name } else { OTHER_KEYS };
-        match calls.get_mut(name) {
-            Some(count) => *count += 1,
-            None => _ = calls.insert(name.to_owned(), 1),
-        }
+        *entry(calls, if is_counted { key_name } else { OTHER_KEYS }) += 1;
     }
 
     pub(in crate::http) fn record_auth_failure(&self, error: &ApiError) {
@@ -115,6 +122,14 @@ impl Metrics {
             self.auth_failures.get_or_create(&[("reason", reason)]).inc();
         }
     }
+}
+
+/// The value of a key, which is copied only when it is new.
+fn entry<'a, Value: Default>(map: &'a mut BTreeMap<String, Value>, key: &str) -> &'a mut Value {
+    if !map.contains_key(key) {
+        map.insert(key.to_owned(), Value::default());
+    }
+    map.get_mut(key).expect("it is there now")
 }
 
 pub(in crate::http) async fn show(State(state): State<Arc<AppState>>) -> Response {
@@ -160,24 +175,29 @@ impl Collector for StateCollector {
 }
 
 fn requests(encoder: &mut Encoder<'_>, metrics: &Metrics) -> fmt::Result {
-    let Metrics { operations, auth_failures, deprecated_calls } = metrics;
+    let Metrics { requests, auth_failures, deprecated_calls } = metrics;
     let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
     encoder.metric("petstore_build", "The running version.", &version)?;
-    let requests = operations.iter().flat_map(|(operation, metrics)| {
-        let by_status = metrics.by_status.lock().clone();
-        let labels = |status: u16| [("operation", (*operation).to_owned()), ("status", status.to_string())];
-        by_status.into_iter().map(move |(status, count)| (labels(status), ConstCounter::new(count)))
+    let requests = requests.lock();
+    let by_method = || {
+        requests.iter().flat_map(|(route, methods)| {
+            let labels = |method| [("method", method), ("route", route.as_str())];
+            methods.iter().map(move |(method, metrics)| (labels(*method), metrics))
+        })
+    };
+    let responses = by_method().flat_map(|(labels, metrics)| {
+        let labels = move |status: &u16| (labels, [("status", *status)]);
+        metrics.by_status.iter().map(move |(status, count)| (labels(status), ConstCounter::new(*count)))
     });
-    encoder.family("petstore_http_requests", "Responses by operation and status code.", requests)?;
-    let help = "Time from receiving the head of a request to its response, by operation.";
-    let durations = operations.iter().filter(|(_, metrics)| !metrics.by_status.lock().is_empty());
-    let durations = durations.map(|(name, metrics)| ([("operation", *name)], metrics.durations.clone()));
+    encoder.family("petstore_http_requests", "Responses by method, route and status code.", responses)?;
+    let help = "Time from receiving the head of a request to its response, by method and route.";
+    let durations = by_method().map(|(labels, metrics)| (labels, metrics.durations.clone()));
     encoder.family("petstore_http_request_duration_seconds", help, durations)?;
     let help = "Requests without a valid API key, by the reason why it is not valid.";
     encoder.metric("petstore_authentication_failures", help, auth_failures)?;
     let calls = deprecated_calls.lock();
-    let calls = calls.iter().flat_map(|(operation, calls)| {
-        let labels = |key| [("operation", *operation), ("key", key)];
+    let calls = calls.iter().flat_map(|(route, calls)| {
+        let labels = |key| [("route", route.as_str()), ("key", key)];
         calls.iter().map(move |(key, count)| (labels(key), ConstCounter::new(*count)))
     });
     let help = "Calls of deprecated operations by the name of the API key.";
@@ -370,11 +390,11 @@ mod tests {
     fn keys_over_the_limit_share_one_series() {
         let metrics = Metrics::default();
         for number in 0..KEYS_MAX + 7 {
-            metrics.record_deprecated_call("getPet", &format!("key {number}"));
+            metrics.record_deprecated_call("/v1/pets/{petId}", &format!("key {number}"));
         }
-        metrics.record_deprecated_call("getPet", "key 0");
+        metrics.record_deprecated_call("/v1/pets/{petId}", "key 0");
         let calls = metrics.deprecated_calls.lock();
-        let calls = &calls["getPet"];
+        let calls = &calls["/v1/pets/{petId}"];
         assert_eq!(calls.len(), KEYS_MAX + 1);
         assert_eq!((calls[OTHER_KEYS], calls["key 0"]), (7, 2));
     }

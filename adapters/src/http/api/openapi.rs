@@ -3,14 +3,14 @@
 
 use serde_json::{Value, json};
 
-use crate::http::{operations::PREFIX, settings::HttpSettings};
+use crate::http::settings::HttpSettings;
 
 /// The version of the API.
 pub const API_VERSION: &str = "1.0.0";
 
 const FILE: &str = include_str!("../../../../docs/openapi.json");
 
-/// The document as text: the same bytes for the same site.
+/// The document as text: the same bytes for the same settings.
 pub fn document(settings: &HttpSettings) -> String {
     let mut document: Value = serde_json::from_str(FILE).expect("the file is JSON");
     document["info"]["description"] = include_str!("openapi/description.md").into();
@@ -28,7 +28,7 @@ pub fn document(settings: &HttpSettings) -> String {
 fn servers(settings: &HttpSettings) -> Value {
     let named = [(&settings.base_url, "Production"), (&settings.staging_url, "Staging")];
     let named = named.iter().filter_map(|(url, name)| Some((&*url.as_ref()?.0, *name)));
-    let servers = [(PREFIX, "This service")].into_iter().chain(named);
+    let servers = [("/v1", "This service")].into_iter().chain(named);
     servers.map(|(url, description)| json!({ "url": url, "description": description })).collect()
 }
 
@@ -137,8 +137,7 @@ mod tests {
     #[test]
     fn the_headers_of_a_deprecated_operation_are_those_it_sends() {
         let file = file();
-        let mut sent = HeaderMap::new();
-        deprecation::announce(&mut sent);
+        let sent = HeaderMap::from_iter(deprecation::HEADERS);
         let headers = &file["components"]["headers"];
         let link = &file["paths"]["/pets/{petId}"]["get"]["responses"]["200"]["headers"]["Link"];
         for (header, name) in

@@ -10,14 +10,12 @@ use std::{
 use application::{LogPosition, PetStore};
 use axum::{
     extract::FromRequestParts,
-    http::{HeaderMap, header::AUTHORIZATION, request::Parts},
+    http::{HeaderMap, Method, header::AUTHORIZATION, request::Parts},
 };
 
 use super::{observe::RequestContext, rate_limit};
 use crate::access::{Authenticator, Balance, Principal, Scope, Scopes};
-use crate::http::{
-    api::log_position, app_state::AppState, error::ApiError, operations::scope_of, server::InFlightRequest,
-};
+use crate::http::{api::log_position, app_state::AppState, error::ApiError, server::InFlightRequest};
 
 /// The beginning of the `Authorization` header, in any case.
 const SCHEME: &[u8] = b"bearer ";
@@ -78,10 +76,6 @@ impl FromRequestParts<Arc<AppState>> for Client {
             authenticated.require(scope)?;
         }
         let principal = authenticated.principal;
-        let operation = RequestContext::of(&parts.extensions).operation;
-        if operation.deprecated {
-            state.metrics.record_deprecated_call(operation.name, &principal.name);
-        }
         let (store, position) = (state.store()?, log_position::requested(&parts.headers)?);
         Ok(Self { store, principal, keys: state.keys.clone(), position })
     }
@@ -90,34 +84,37 @@ impl FromRequestParts<Arc<AppState>> for Client {
 impl FromRequestParts<Arc<AppState>> for Authenticated {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &Arc<AppState>) -> Result<Self, ApiError> {
-        let context = RequestContext::of(&parts.extensions);
-        let authenticated = authenticate(state, &parts.headers, context);
-        let authenticated = authenticated.inspect_err(|error| state.metrics.record_auth_failure(error))?;
-        let Self { principal, balance, .. } = context.authenticated.get_or_init(|| authenticated.clone());
-        principal.usage.requests.fetch_add(1, Relaxed);
-        tracing::Span::current().record("key", tracing::field::display(&principal.id));
-        if let Some(wait) = balance.and_then(|balance| balance.wait) {
-            principal.usage.limited.fetch_add(1, Relaxed);
-            return Err(ApiError::RateLimited(rate_limit::seconds(wait)));
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<AppState>) -> Result<Self, ApiError> {
+        let authenticated = RequestContext::of(&parts.extensions).authenticated.clone()?;
+        match authenticated.balance.and_then(|balance| balance.wait) {
+            Some(wait) => Err(ApiError::RateLimited(rate_limit::seconds(wait))),
+            None => Ok(authenticated),
         }
-        Ok(authenticated)
     }
 }
 
-fn authenticate(
+/// Authenticates a request, once, before its handler runs.
+pub(crate) fn authenticate(
     state: &AppState,
     headers: &HeaderMap,
     context: &RequestContext,
 ) -> Result<Authenticated, ApiError> {
     let address = context.client;
-    let principal = state.keys.authenticate(bearer_token(headers)?).map_err(|rejected| {
-        match state.failed_auth.as_ref().map_or(Ok(()), |limit| limit.count(address)) {
-            Ok(()) => ApiError::RejectedKey(rejected),
-            Err(wait) => ApiError::TooManyFailedKeys(rate_limit::seconds(wait), rejected),
-        }
-    })?;
+    let authenticate = |key| {
+        state.keys.authenticate(key).map_err(|rejected| {
+            match state.failed_auth.as_ref().map_or(Ok(()), |limit| limit.count(address)) {
+                Ok(()) => ApiError::RejectedKey(rejected),
+                Err(wait) => ApiError::TooManyFailedKeys(rate_limit::seconds(wait), rejected),
+            }
+        })
+    };
+    let principal = bearer_token(headers).and_then(authenticate);
+    let principal = principal.inspect_err(|error| state.metrics.record_auth_failure(error))?;
     let balance = principal.allowance.as_ref().map(|allowance| allowance.take());
+    principal.usage.requests.fetch_add(1, Relaxed);
+    if balance.is_some_and(|balance| balance.wait.is_some()) {
+        principal.usage.limited.fetch_add(1, Relaxed);
+    }
     Ok(Authenticated { principal, balance, address, in_flight: context.in_flight.clone() })
 }
 
@@ -130,6 +127,15 @@ pub(crate) fn has_valid_key(state: &AppState, headers: &HeaderMap) -> bool {
 }
 
 /// Rejects a client whose key lacks a scope.
+/// The scope that a method needs. Methods that no route has need none: they get 405.
+fn scope_of(method: &Method) -> Option<Scope> {
+    match *method {
+        Method::GET | Method::HEAD => Some(Scope::Read),
+        Method::POST => Some(Scope::Write),
+        _ => None,
+    }
+}
+
 fn require(scopes: Scopes, scope: Scope) -> Result<(), ApiError> {
     if scopes.allow(scope) { Ok(()) } else { Err(ApiError::Forbidden(scope)) }
 }

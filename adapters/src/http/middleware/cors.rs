@@ -1,10 +1,8 @@
 //! CORS: the web pages that may call the service from a browser. None, unless the operator names them.
 //!
-//! tower-http's `CorsLayer` would respond to every `OPTIONS` request before authentication, and hide our `Allow`, which
-//! names the methods that the client's key may use.
+//! tower-http's `CorsLayer` would respond to every `OPTIONS` request before authentication.
 
 use std::{
-    collections::BTreeSet,
     str::FromStr,
     sync::{Arc, LazyLock},
 };
@@ -15,17 +13,12 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 
-use crate::http::{
-    operations::{OPERATIONS, Operation},
-    settings::InvalidSetting,
-};
+use crate::http::{METHODS, settings::InvalidSetting};
 
-/// The methods of the API.
-static METHODS: LazyLock<HeaderValue> = LazyLock::new(|| {
-    let methods = OPERATIONS.iter().filter(|row| row.is_in_api()).flat_map(Operation::methods);
-    let methods: BTreeSet<_> = methods.map(Method::as_str).collect();
-    let methods: Vec<_> = methods.into_iter().collect();
-    HeaderValue::try_from(methods.join(", ")).expect("method names are plain ASCII")
+/// The methods that a page may use.
+static ALLOWED_METHODS: LazyLock<HeaderValue> = LazyLock::new(|| {
+    let methods = METHODS.each_ref().map(Method::as_str).join(", ");
+    HeaderValue::try_from(methods).expect("method names are plain ASCII")
 });
 
 /// The request headers that a page may set.
@@ -59,7 +52,7 @@ pub(crate) fn allowed_origin(origins: &[Origin], headers: &HeaderMap) -> Option<
 }
 
 /// Adds the CORS headers to a response. `Vary` tells caches that these headers depend on the page.
-pub(crate) fn announce(origins: &[Origin], allowed: Option<&HeaderValue>, headers: &mut HeaderMap) {
+pub(crate) fn add_headers(origins: &[Origin], allowed: Option<&HeaderValue>, headers: &mut HeaderMap) {
     if origins.is_empty() {
         return;
     }
@@ -76,7 +69,7 @@ pub(crate) fn preflight(request: &Request, allowed: Option<&HeaderValue>) -> Opt
         && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
     (is_preflight && allowed.is_some()).then(|| {
         let headers = [
-            (header::ACCESS_CONTROL_ALLOW_METHODS, METHODS.clone()),
+            (header::ACCESS_CONTROL_ALLOW_METHODS, ALLOWED_METHODS.clone()),
             (header::ACCESS_CONTROL_ALLOW_HEADERS, REQUEST_HEADERS),
             (header::ACCESS_CONTROL_MAX_AGE, MAX_AGE),
         ];

@@ -14,7 +14,7 @@ const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy")
 
 /// Adds the headers: the policy, the number of requests that remain, and the seconds after which the full number is
 /// restored at the latest.
-pub(crate) fn announce(allowance: &Allowance, balance: Balance, headers: &mut HeaderMap) {
+pub(crate) fn add_headers(allowance: &Allowance, balance: Balance, headers: &mut HeaderMap) {
     let (mut remaining, mut restored) = (itoa::Buffer::new(), itoa::Buffer::new());
     let remaining = remaining.format(balance.remaining);
     let restored = restored.format(seconds(balance.restored_in()));

@@ -88,8 +88,7 @@ fn write(context: &RequestContext, response: &Response, took: Duration, event: &
     let id = response.headers().get(X_REQUEST_ID).map(|id| shortened(id.as_bytes()));
     let error = response.extensions().get::<ApiError>();
     let rejected = error.and_then(ApiError::rejected_key);
-    let principal = context.authenticated.get().map(|authenticated| &authenticated.principal);
-    let accepted = principal.map(|principal| (&principal.id, &*principal.name));
+    let accepted = context.principal().map(|principal| (&principal.id, &*principal.name));
     let (key, key_name) = accepted.or(rejected.and_then(|rejected| rejected.key())).unzip();
     let user_agent = context.user_agent.as_ref().map(|agent| shortened(agent.as_bytes()));
     macro_rules! log {
@@ -97,7 +96,7 @@ fn write(context: &RequestContext, response: &Response, took: Duration, event: &
             tracing::$level!(
                 target: "petstore::http",
                 request = id.as_deref(),
-                operation = context.operation.name,
+                route = context.route(),
                 method = &*shortened(context.method.as_str().as_bytes()),
                 path = &*shortened(context.uri.path().as_bytes()),
                 status = response.status().as_u16(),
@@ -114,8 +113,8 @@ fn write(context: &RequestContext, response: &Response, took: Duration, event: &
             )
         };
     }
-    // A probe that reports "not ready" has not failed.
-    if response.status().is_server_error() && !context.operation.is_probe() {
+    // A probe that reports "not ready" has not failed: it is no error.
+    if response.status().is_server_error() && error.is_some() {
         log!(warn);
     } else {
         log!(info);

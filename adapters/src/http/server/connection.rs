@@ -11,7 +11,10 @@ use std::{
 use axum::{
     Router,
     body::{Body, Bytes},
-    http::{Request, StatusCode, Version, header::CONTENT_LENGTH},
+    http::{
+        Request, StatusCode, Version,
+        header::{ALLOW, CONTENT_LENGTH},
+    },
     response::Response,
 };
 use futures_util::{FutureExt as _, StreamExt as _, TryFutureExt as _, future::BoxFuture, stream};
@@ -178,6 +181,11 @@ fn respond(
         // axum adds a length to every empty body, but these responses have none.
         if matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
             response.headers_mut().remove(CONTENT_LENGTH);
+        }
+        // axum adds it to every response to a method that the path lacks, also to a 401, which must not show that the path
+        // exists.
+        if response.status() != StatusCode::METHOD_NOT_ALLOWED {
+            response.headers_mut().remove(ALLOW);
         }
         let count = move |bytes| count_chunk(bytes, in_flight.clone());
         response.map(|body| {

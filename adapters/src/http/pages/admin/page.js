@@ -11,7 +11,6 @@ const STORAGE_KEY = "petstore-operator-key";
 const LINES_MAX = 6;
 
 const element = (id) => document.getElementById(id);
-const OPERATIONS = ["listPets", "getPet", "createPet"];
 
 // The key is kept in this variable, and in sessionStorage only if the person asked for that.
 let key = null;
@@ -203,7 +202,8 @@ function item(name, value, index, write) {
   return entry;
 }
 
-const isOperation = (labels) => OPERATIONS.includes(labels.operation);
+const isApi = (labels) => labels.route.startsWith("/v1/");
+const request = (labels) => `${labels.method} ${labels.route}`;
 const grown = (name, by) => (now, before, seconds) => [...rates(sums(now, name, by), sums(before, name, by), seconds)];
 const quantiles = (name, prefix, chosen) => (now, before) =>
   [50, 95, 99].map((percent) => [`${prefix}p${percent}`, quantile(percent / 100, name, now, before, chosen)]);
@@ -213,12 +213,12 @@ const gauges = (pairs) => (now) =>
 const all = (name, title) => (now, before, seconds) =>
   grown(name, () => title)(now, before, seconds);
 const together = (...parts) => (now, before, seconds) => parts.flatMap((part) => part(now, before, seconds));
-const failed = (labels) => (Number(labels.status) >= 400 ? `${labels.operation} ${labels.status[0]}xx` : null);
+const failed = (labels) => (Number(labels.status) >= 400 ? `${request(labels)} ${labels.status[0]}xx` : null);
 
 const plots = () => [
-  new Plot("Requests by operation", perSecond, grown("petstore_http_requests_total", (labels) => labels.operation)),
+  new Plot("Requests by route", perSecond, grown("petstore_http_requests_total", request)),
   new Plot("Rejected and failed requests", perSecond, grown("petstore_http_requests_total", failed)),
-  new Plot("Latency", time, quantiles("petstore_http_request_duration_seconds", "", isOperation)),
+  new Plot("Latency", time, quantiles("petstore_http_request_duration_seconds", "", isApi)),
   new Plot("Commits", perSecond, together(all("petstore_commit_events_count", "commits"), all("petstore_commit_events_sum", "pets"))),
   new Plot("Append and sync", time, (now, before) => [
     ["append p50", quantile(0.5, "petstore_log_append_duration_seconds", now, before)],
@@ -276,7 +276,7 @@ function showDeprecated(metrics) {
   const calls = samples(metrics, "petstore_deprecated_calls_total").sort((a, b) => b.value - a.value);
   const rows = calls.slice(0, 100).map(({ labels, value }) => {
     const row = document.createElement("tr");
-    for (const text of [labels.key, labels.operation, count(value)]) row.insertCell().textContent = text;
+    for (const text of [labels.key, labels.route, count(value)]) row.insertCell().textContent = text;
     row.lastChild.className = "number";
     return row;
   });
