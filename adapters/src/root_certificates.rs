@@ -68,17 +68,17 @@ mod tests {
     #[test]
     fn a_rejected_certificate_is_explained_in_words() {
         for (reason, words) in [
-            (CertificateError::UnknownIssuer, "pass the certificate of its CA with --ca FILE"),
-            (CertificateError::BadSignature, "pass the certificate of its CA with --ca FILE"),
+            (CertificateError::UnknownIssuer, "pass the certificate of its CA with sslrootcert=FILE"),
+            (CertificateError::BadSignature, "pass the certificate of its CA with sslrootcert=FILE"),
             (CertificateError::Expired, "renew it"),
             (CertificateError::NotValidYet, "check the clocks"),
             (CertificateError::NotValidForName, "use a name from the certificate"),
             (CertificateError::Revoked, "is not valid"),
         ] {
             let error = io::Error::other(rustls::Error::InvalidCertificate(reason));
-            let explained = rejection(&error, "--ca FILE").unwrap();
+            let explained = rejection(&error, "sslrootcert=FILE").unwrap();
             assert!(explained.contains(words), "{explained}");
         }
-        assert_eq!(rejection(&io::Error::other("no route"), "--ca FILE"), None);
+        assert_eq!(rejection(&io::Error::other("no route"), "sslrootcert=FILE"), None);
     }
 }

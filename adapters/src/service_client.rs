@@ -1,9 +1,8 @@
 //! A small HTTP client: one request per connection, plain or over TLS, with a streamed response. The server is not
-//! trusted. After the fault `Unreachable`, a retry may succeed.
+//! trusted.
 
-use std::{error::Error, fmt, io, path::Path, str::FromStr, sync::Arc, time::Duration};
+use std::{error, fmt, io, path::Path, str::FromStr, sync::Arc, time::Duration};
 
-use application::ports::{Fault, LogError};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http_body_util::{BodyExt as _, Empty, Limited};
@@ -15,6 +14,7 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, InvalidMessage, crypto::ring, pki_types::ServerName};
+use thiserror::Error;
 use tokio::{net::TcpStream, time};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::either::Either;
@@ -81,6 +81,25 @@ impl ServiceUrl {
     }
 }
 
+/// The error of a request, with what to do next.
+#[derive(Debug, Error)]
+#[error("{message}")]
+pub struct ClientError {
+    message: String,
+    /// Whether a retry may succeed.
+    pub is_temporary: bool,
+}
+
+impl ClientError {
+    fn permanent(message: impl Into<String>) -> Self {
+        Self { message: message.into(), is_temporary: false }
+    }
+
+    fn temporary(message: impl Into<String>) -> Self {
+        Self { message: message.into(), is_temporary: true }
+    }
+}
+
 /// Sends requests to one service.
 #[derive(Clone)]
 pub struct ServiceClient {
@@ -91,11 +110,11 @@ pub struct ServiceClient {
 
 impl ServiceClient {
     /// Creates a client for this service. For https it trusts the certificates in `ca`, or those of the system.
-    pub fn new(url: ServiceUrl, ca: Option<&Path>) -> Result<Self, LogError> {
+    pub fn new(url: ServiceUrl, ca: Option<&Path>) -> Result<Self, ClientError> {
         if !url.uses_tls {
             return Ok(Self { url, tls: None, key: None });
         }
-        let roots = root_certificates::load(ca).map_err(|why| Fault::CannotOpen.error(why))?;
+        let roots = root_certificates::load(ca).map_err(ClientError::permanent)?;
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .expect("the provider supports the default versions")
@@ -105,10 +124,10 @@ impl ServiceClient {
     }
 
     /// Sends this API key with every request.
-    pub fn with_key(self, key: &str) -> Result<Self, LogError> {
+    pub fn with_key(self, key: &str) -> Result<Self, ClientError> {
         let key = key.trim();
         if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(Fault::CannotOpen.error("the API key must be a single word of visible characters"));
+            return Err(ClientError::permanent("the API key must be a single word of visible characters"));
         }
         let key =
             HeaderValue::try_from(format!("Bearer {key}")).expect("visible characters are a header value");
@@ -125,20 +144,20 @@ impl ServiceClient {
         &'a self,
         method: &'a str,
         path: &'a str,
-    ) -> BoxFuture<'a, Result<Response<Incoming>, LogError>> {
+    ) -> BoxFuture<'a, Result<Response<Incoming>, ClientError>> {
         Box::pin(async move {
             let sent = time::timeout(RESPONSE_TIMEOUT, self.exchange(method, path)).await;
             let response = sent.map_err(|_| late("no response"))??;
             if response.status().is_redirection() {
                 let detail =
                     "the response is a redirect, which is not followed: use the URL of the service itself";
-                return Err(Fault::CannotOpen.error(detail));
+                return Err(ClientError::permanent(detail));
             }
             Ok(response)
         })
     }
 
-    async fn exchange(&self, method: &str, path: &str) -> Result<Response<Incoming>, LogError> {
+    async fn exchange(&self, method: &str, path: &str) -> Result<Response<Incoming>, ClientError> {
         let authority = &self.url.authority;
         let mut request = Request::builder().method(method).uri(path).header(HOST, authority);
         if let Some(key) = &self.key {
@@ -147,8 +166,9 @@ impl ServiceClient {
         let request = request.body(Empty::new()).expect("methods, paths and hosts of ours make a request");
         let stream = TcpStream::connect(authority).await;
         let stream = stream.map_err(|error| {
-            Fault::Unreachable
-                .error(format!("cannot connect: {error}; check the URL, and that the service is running"))
+            ClientError::temporary(format!(
+                "cannot connect: {error}; check the URL, and that the service is running"
+            ))
         })?;
         let Some(tls) = &self.tls else {
             // A service that expects TLS sends an alert or closes the connection.
@@ -158,7 +178,7 @@ impl ServiceClient {
         let host = self.url.host();
         let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
         let name = name.map_err(|_| {
-            Fault::CannotOpen.error(format!("{host} is not a name that a certificate can have"))
+            ClientError::permanent(format!("{host} is not a name that a certificate can have"))
         })?;
         let stream = tls.connect(name, stream).await.map_err(|error| no_tls(&error))?;
         let hint = "check the URL and the service";
@@ -167,7 +187,7 @@ impl ServiceClient {
 }
 
 /// Reads the body of a response as text of at most `bytes_max` bytes.
-pub async fn text(response: Response<Incoming>, bytes_max: usize) -> Result<String, LogError> {
+pub async fn text(response: Response<Incoming>, bytes_max: usize) -> Result<String, ClientError> {
     let body = Limited::new(response.into_body(), bytes_max).collect();
     let body = time::timeout(RESPONSE_TIMEOUT, body).await.map_err(|_| late("no complete response"))?;
     let body = body.map_err(|error| cut_off(&*error))?.to_bytes();
@@ -187,37 +207,36 @@ async fn exchange(
 }
 
 /// Maps the error of a request. The hint says what to do if the response is not HTTP.
-fn no_response(error: &hyper::Error, hint: &str) -> LogError {
+fn no_response(error: &hyper::Error, hint: &str) -> ClientError {
     if error.is_parse_too_large() {
-        Fault::CannotOpen.error("the response headers are too large: check the URL and the service")
+        ClientError::permanent("the response headers are too large: check the URL and the service")
     } else if error.is_parse() {
-        Fault::CannotOpen.error(format!("the response is not HTTP; {hint}"))
+        ClientError::permanent(format!("the response is not HTTP; {hint}"))
     } else if error.is_incomplete_message() {
-        Fault::Unreachable.error(format!("the connection was closed without a response; {hint}"))
+        ClientError::temporary(format!("the connection was closed without a response; {hint}"))
     } else {
         cut_off(error)
     }
 }
 
-fn late(what: &str) -> LogError {
-    Fault::Unreachable.error(format!("{what} within {RESPONSE_TIMEOUT:?}; check the URL and the service"))
+fn late(what: &str) -> ClientError {
+    ClientError::temporary(format!("{what} within {RESPONSE_TIMEOUT:?}; check the URL and the service"))
 }
 
-fn cut_off(error: &dyn Error) -> LogError {
+fn cut_off(error: &dyn error::Error) -> ClientError {
     let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-    Fault::Unreachable
-        .error(format!("the response was cut off: {error}{cause}; check the URL and the service"))
+    ClientError::temporary(format!("the response was cut off: {error}{cause}; check the URL and the service"))
 }
 
 /// Maps a TLS error. A rejected certificate will be rejected again; any other failure may be temporary.
-fn no_tls(error: &io::Error) -> LogError {
-    if let Some(reason) = root_certificates::rejection(error, "--ca FILE") {
-        return Fault::CannotOpen.error(reason);
+fn no_tls(error: &io::Error) -> ClientError {
+    if let Some(reason) = root_certificates::rejection(error, "the setting for a private CA") {
+        return ClientError::permanent(reason);
     }
     match error.get_ref().and_then(|inner| inner.downcast_ref()) {
         Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
-            Fault::CannotOpen.error("the service does not use TLS: use http:// instead of https://")
+            ClientError::permanent("the service does not use TLS: use http:// instead of https://")
         }
-        Some(_) | None => Fault::Unreachable.error(format!("cannot make a TLS connection: {error}")),
+        Some(_) | None => ClientError::temporary(format!("cannot make a TLS connection: {error}")),
     }
 }

@@ -85,7 +85,7 @@ fn engine_of(url: &StoreUrl) -> Result<(&'static EngineEntry, String), LogError>
 
 /// Opens a log read-only. It may be the log of a running service.
 pub(crate) async fn open_source(url: &StoreUrl, access: &AccessArguments) -> Result<Source, LogError> {
-    let key = access.key()?;
+    let key = access.key().map_err(|problem| Fault::CannotOpen.error(problem))?;
     let StoreUrl::Service(service) = url else {
         let (engine, place) = engine_of(url)?;
         return (engine.read)(place).await;

@@ -80,7 +80,7 @@ fn keys_are_issued_listed_and_revoked() {
     petstore(["keys", "revoke", id, "--keys", file]).exits_with(0).prints("already revoked");
     let mistyped = petstore(["keys", "revoke", "petstore_mistyped", "--keys", file]).exits_with(1);
     assert!(!mistyped.stderr.contains("mistyped"), "{}", mistyped.stderr);
-    mistyped.says(&format!("no key has this id: `petstore keys list --keys {file}` shows the keys"));
+    mistyped.says(&format!("no key has this id: `petstore keys list` shows the keys in {file}"));
 }
 
 #[test]

@@ -110,6 +110,21 @@ fn only_the_engine_table_names_engines_and_only_the_wiring_other_adapters() {
 }
 
 #[test]
+fn only_the_binary_knows_its_flags() {
+    for (path, text) in ["domain/src", "application/src", "adapters/src"].into_iter().flat_map(sources) {
+        if path.iter().any(|part| part == "tests") {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            let words = line.split(|c: char| c.is_whitespace() || "\"`(".contains(c));
+            let flag = words.filter_map(|word| word.strip_prefix("--"));
+            let flag = flag.into_iter().find(|flag| flag.starts_with(|c: char| c.is_ascii_lowercase()));
+            assert_eq!(flag, None, "{}:{}", path.display(), number + 1);
+        }
+    }
+}
+
+#[test]
 fn no_file_is_longer_than_600_lines() {
     for directory in ["domain", "application", "adapters", "bin", "tests"] {
         for (path, text) in sources(directory) {

@@ -300,7 +300,7 @@ fn a_log_that_cannot_be_read_is_reported_in_one_sentence() {
             app.key.as_str(),
             "responded with 403: the API key lacks the log scope; issue a key that has it",
         ),
-        (app.address(), &key, "no log at this address; use the --admin-listen address"),
+        (app.address(), &key, "no log at this address; use the address of the admin listener"),
         (([0, 0, 0, 0], port).into(), &key, "use https, or add ?tls=off"),
         (([127, 0, 0, 1], 1).into(), &key, "cannot connect"),
     ] {

@@ -2,7 +2,6 @@
 
 use std::{fmt, num::NonZeroU32, str::FromStr, sync::Arc, time::Duration};
 
-use axum::http::HeaderValue;
 use governor::{
     DefaultDirectRateLimiter, Quota, RateLimiter,
     clock::{Clock as _, DefaultClock},
@@ -16,9 +15,11 @@ const PERIODS: [(&str, Duration); 3] =
 /// A number of requests per second, minute or hour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimit {
-    requests: NonZeroU32,
+    /// The maximum number of requests per period.
+    pub requests: NonZeroU32,
     unit: &'static str,
-    period: Duration,
+    /// A second, a minute or an hour.
+    pub period: Duration,
 }
 
 impl RateLimit {
@@ -58,15 +59,14 @@ impl fmt::Display for RateLimit {
 #[derive(Debug)]
 pub struct Allowance {
     limit: RateLimit,
-    /// The value of the `RateLimit-Policy` header. Built once, because every response to this client carries it.
-    pub policy: HeaderValue,
     limiter: DefaultDirectRateLimiter<StateInformationMiddleware>,
 }
 
 /// The state of an allowance after a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Balance {
-    limit: RateLimit,
+    /// The limit that the request counts against.
+    pub limit: RateLimit,
     /// The number of requests that may follow at once.
     pub remaining: u32,
     /// How long the client has to wait, if this request is over the limit.
@@ -76,10 +76,7 @@ pub struct Balance {
 impl Allowance {
     /// A full allowance.
     pub fn new(limit: RateLimit) -> Self {
-        // The `RateLimit` header refers to the policy by its name, `key`.
-        let policy = format!("\"key\";q={};w={}", limit.requests, limit.period.as_secs());
-        let policy = HeaderValue::try_from(policy).expect("plain ASCII is valid in a header");
-        Self { limit, policy, limiter: RateLimiter::direct(limit.quota()).with_middleware() }
+        Self { limit, limiter: RateLimiter::direct(limit.quota()).with_middleware() }
     }
 
     /// Returns `before` if it has the same limit, otherwise a full allowance.

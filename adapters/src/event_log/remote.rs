@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 
 use self::stream::{RecordStream, StreamMode};
 use super::{loopback::is_loopback, volatile};
-use crate::service_client::{self, ServiceClient, ServiceUrl};
+use crate::service_client::{self, ClientError, ServiceClient, ServiceUrl};
 
 /// The maximum size of an error response, in bytes. Its message becomes part of a sentence.
 const REPORT_MAX: usize = 4 * 1024;
@@ -52,7 +52,7 @@ impl RemoteLog {
                 )));
             }
             let client = ServiceClient::new(url.clone(), ca).and_then(|client| client.with_key(key));
-            let client = client.map_err(|error| named(&url, &error))?;
+            let client = client.map_err(|error| failed(&url, &error))?;
             let log = Self { client, reading: Mutex::default() };
             log.head().await?;
             Ok(log)
@@ -87,7 +87,7 @@ impl RemoteLog {
 
     async fn ask(&self, method: &str, path: &str) -> Result<Response<Incoming>, LogError> {
         let url = self.client.url();
-        let response = self.client.send(method, path).await.map_err(|error| named(url, &error))?;
+        let response = self.client.send(method, path).await.map_err(|error| failed(url, &error))?;
         let status = response.status().as_u16();
         if status == 200 {
             return Ok(response);
@@ -100,7 +100,7 @@ impl RemoteLog {
         let (fault, meaning) = match status {
             401 => (Fault::CannotOpen, "the service rejected the API key"),
             403 => (Fault::CannotOpen, "the API key lacks the log scope; issue a key that has it"),
-            404 => (Fault::CannotOpen, "no log at this address; use the --admin-listen address"),
+            404 => (Fault::CannotOpen, "no log at this address; use the address of the admin listener"),
             429 => (
                 Fault::Unreachable,
                 "the API key has exceeded its rate limit; issue a key with a higher limit",
@@ -175,6 +175,12 @@ impl LogSource for RemoteLog {
     fn durability(&self) -> Durability {
         volatile("http", "not known here; /readyz of the service reports it")
     }
+}
+
+/// The error of a request, with the URL.
+fn failed(url: &ServiceUrl, error: &ClientError) -> LogError {
+    let fault = if error.is_temporary { Fault::Unreachable } else { Fault::CannotOpen };
+    fault.error(format!("{url}: {error}"))
 }
 
 /// Adds the URL to an error.

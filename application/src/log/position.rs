@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::{log::digest::Digest, ports::Position};
 
-/// The length of the hash in a log position: long enough to distinguish histories, short enough for a header.
+/// The length of the hash in a log position: long enough to distinguish histories.
 pub const HASH_PREFIX: usize = 8;
 
 /// The number of recent commits whose hashes are kept in memory. Older ones are read from the log.

@@ -20,7 +20,7 @@ use application::PetStore;
 use sd_notify::NotifyState;
 use tokio::{
     net::TcpListener,
-    signal::unix::{Signal, SignalKind, signal},
+    signal::unix::{SignalKind, signal},
     sync::oneshot,
     task::{JoinHandle, spawn_blocking},
 };
@@ -32,6 +32,7 @@ use crate::{
     descriptors::{self, ConnectionShares},
     service_manager,
     service_output::{self, ServiceOutput},
+    stop_signals::StopSignals,
     wire,
 };
 
@@ -308,24 +309,5 @@ impl RunningServer {
     async fn stop(self) -> anyhow::Result<()> {
         drop(self.stop);
         self.ended.await.context("the HTTP server failed")
-    }
-}
-
-/// SIGTERM and SIGINT, whichever comes first.
-pub(crate) struct StopSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl StopSignals {
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
-    }
-
-    pub(crate) async fn received(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
     }
 }

@@ -2,10 +2,7 @@
 
 use std::{env, fs, os::unix::fs::PermissionsExt as _, path::PathBuf, time::Duration};
 
-use application::{
-    Digest,
-    ports::{Fault, LogError},
-};
+use application::Digest;
 use clap::{Args, Subcommand};
 
 use super::{API_KEY_VARIABLE, StoreArgument, duration, whole_number};
@@ -112,13 +109,12 @@ pub(crate) struct AccessArguments {
 
 impl AccessArguments {
     /// The API key, if there is one.
-    pub(crate) fn key(&self) -> Result<Option<String>, LogError> {
+    pub(crate) fn key(&self) -> Result<Option<String>, String> {
         let Some(file) = &self.api_key_file else {
             return Ok(env::var(API_KEY_VARIABLE).ok().filter(|key| !key.is_empty()));
         };
         let path = file.display();
-        let unreadable =
-            |error| Fault::CannotOpen.error(format!("cannot read the API key in {path}: {error}"));
+        let unreadable = |error| format!("cannot read the API key in {path}: {error}");
         let metadata = fs::metadata(file).map_err(unreadable)?;
         let problem = if metadata.is_dir() {
             format!("{path} is a directory: name the file with the API key with --api-key-file")
@@ -131,7 +127,7 @@ impl AccessArguments {
             }
             format!("{path} is empty: it must hold one API key")
         };
-        Err(Fault::CannotOpen.error(problem))
+        Err(problem)
     }
 }
 

@@ -27,7 +27,7 @@ pub enum KeyFileError {
     #[error("the key file {path} does not exist: create it with `petstore keys issue`, or correct the path", path = .0.display())]
     Missing(PathBuf),
     /// No key has the given id: list the keys. The message omits the id, because it may be a mistyped key.
-    #[error("no key has this id: `petstore keys list --keys {path}` shows the keys", path = .0.display())]
+    #[error("no key has this id: `petstore keys list` shows the keys in {path}", path = .0.display())]
     UnknownKey(PathBuf),
     /// It cannot be read or changed: do what the text says.
     #[error("{0}")]

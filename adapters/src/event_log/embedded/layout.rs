@@ -104,7 +104,7 @@ impl Layout {
         let Ok(lock) = open_to_read(&self.lock) else { return Ok(None) };
         match lock.try_lock_shared() {
             Err(TryLockError::WouldBlock) => Err(self.rejected(
-                "is in use by another process; if that is a running service, pass https://HOST:PORT of its --admin-listen instead",
+                "is in use by another process; if that is a running service, pass https://HOST:PORT of its admin listener instead",
             )),
             // A file system without locks must not prevent reading.
             Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(lock)),

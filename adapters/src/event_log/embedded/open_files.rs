@@ -73,7 +73,7 @@ fn file_id(directory: impl AsFd, path: &Path, flags: AtFlags) -> Result<FileId, 
 fn file_missing(path: &Path) -> LogError {
     Fault::FilesMissing.error(format!(
         "the file {} was deleted, moved or replaced while the store was open; writes have stopped, and reads continue from \
-         memory: download the pets with GET /v1/pets before you stop the service, because a backup may be older; then restore \
+         memory: save the pets before you stop the service, because a backup may be older; then restore \
          the store from a backup",
         path.display()
     ))

@@ -17,7 +17,7 @@ use tokio::{
 use super::{address::Address, stream};
 use crate::{
     log_once::{Change, LogOnce},
-    service_client::{self, ServiceClient},
+    service_client::{self, ServiceClient, ServiceUrl},
 };
 
 /// How often the monitoring endpoints are polled: a restarted server may have other settings.
@@ -176,20 +176,23 @@ impl SyncSettings {
 }
 
 /// Requests the monitoring page at `host`, and returns the host with the server's name and setting.
-async fn ask(host: String) -> (String, Result<(String, SyncInterval), LogError>) {
+async fn ask(host: String) -> (String, Result<(String, SyncInterval), String>) {
     let report = time::timeout(POLL_TIMEOUT, get(&host)).await;
-    (host, report.unwrap_or_else(|_| Err(Fault::Unreachable.error("no response"))))
+    (host, report.unwrap_or_else(|_| Err("no response".into())))
 }
 
-async fn get(host: &str) -> Result<(String, SyncInterval), LogError> {
-    let url = format!("http://{host}").parse().map_err(|rule: &str| Fault::CannotOpen.error(rule))?;
-    let response = ServiceClient::new(url, None)?.send("GET", "/varz").await?;
-    let page = service_client::text(response, PAGE_MAX).await?;
+async fn get(host: &str) -> Result<(String, SyncInterval), String> {
+    let url = format!("http://{host}").parse::<ServiceUrl>()?;
+    let requested = async {
+        let response = ServiceClient::new(url, None)?.send("GET", "/varz").await?;
+        service_client::text(response, PAGE_MAX).await
+    };
+    let page = requested.await.map_err(|error| error.to_string())?;
     let page: Value = serde_json::from_str(&page).unwrap_or_default();
     let (Some(server), Some(config)) =
         (page["server_name"].as_str(), page["jetstream"]["config"].as_object())
     else {
-        return Err(Fault::CannotOpen.error("this is not the monitoring page of a server with JetStream"));
+        return Err("this is not the monitoring page of a server with JetStream".into());
     };
     let nanos = config.get("sync_interval").and_then(Value::as_u64).unwrap_or_default();
     let is_always = config.get("sync_always") == Some(&Value::Bool(true));

@@ -171,9 +171,9 @@ impl RequestContext {
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
         cors::add_headers(origins, self.origin.as_ref(), headers);
-        if let Ok(Authenticated { principal, balance, .. }) = &self.authenticated {
-            if let (Some(allowance), Some(balance)) = (&principal.allowance, balance) {
-                rate_limit::add_headers(allowance, *balance, headers);
+        if let Ok(Authenticated { balance, .. }) = &self.authenticated {
+            if let Some(balance) = balance {
+                rate_limit::add_headers(*balance, headers);
             }
             if let Some(store) = state.opened() {
                 headers.entry(LOG_POSITION).or_insert_with(|| log_position(store.log_position()));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::http::{HeaderMap, HeaderName};
 
 use crate::{
-    access::{Allowance, Balance},
+    access::{Balance, RateLimit},
     http::header_value,
 };
 
@@ -14,12 +14,12 @@ const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy")
 
 /// Adds the headers: the policy, the number of requests that remain, and the seconds after which the full number is
 /// restored at the latest.
-pub(crate) fn add_headers(allowance: &Allowance, balance: Balance, headers: &mut HeaderMap) {
-    let (mut remaining, mut restored) = (itoa::Buffer::new(), itoa::Buffer::new());
-    let remaining = remaining.format(balance.remaining);
-    let restored = restored.format(seconds(balance.restored_in()));
-    headers.insert(RATELIMIT_POLICY, allowance.policy.clone());
-    headers.insert(RATELIMIT, header_value(["\"key\";r=", remaining, ";t=", restored].concat()));
+pub(crate) fn add_headers(balance: Balance, headers: &mut HeaderMap) {
+    let RateLimit { requests, period, .. } = balance.limit;
+    let policy = format!("\"key\";q={requests};w={}", period.as_secs());
+    headers.insert(RATELIMIT_POLICY, header_value(policy));
+    let state = format!("\"key\";r={};t={}", balance.remaining, seconds(balance.restored_in()));
+    headers.insert(RATELIMIT, header_value(state));
 }
 
 /// A duration in seconds, rounded up.

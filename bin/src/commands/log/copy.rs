@@ -17,7 +17,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use tokio::{sync::watch, time};
 
 use super::{progress, report};
-use crate::{commands::serve::StopSignals, config::AccessArguments, store_url::StoreUrl, wire};
+use crate::{config::AccessArguments, stop_signals::StopSignals, store_url::StoreUrl, wire};
 
 /// How long the source may take to return its head when the copy ends.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
