@@ -107,9 +107,9 @@ fn probes(may_see_position: fn(&AppState, &HeaderMap) -> bool) -> Router<Arc<App
         .route("/readyz/writes", ready(Health::not_ready_for_writes))
 }
 
-/// A header value of digits and plain words.
+/// The value of a header, from text that is known to be printable ASCII.
 fn header_value(text: String) -> HeaderValue {
-    HeaderValue::try_from(text).expect("plain ASCII is valid in a header")
+    HeaderValue::try_from(text).expect("printable ASCII is valid in a header")
 }
 
 /// Serves the public listener until `shutdown` completes, then finishes requests in flight within [`ListenerSettings::drain`].

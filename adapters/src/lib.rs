@@ -1,8 +1,8 @@
 //! The adapters: HTTP, storage engines, read model, access control, clock. The modules do not use each other, except
 //! for the leaves `access`, `log_once`, `private_files`, `root_certificates` and `service_client`; `bin` connects them.
 //!
-//! Public functions that connect or serve return a boxed future: an `async fn` is compiled again in every crate that
-//! awaits it, with everything that it awaits itself.
+//! Public functions that connect or serve return a boxed future, which is compiled once, here. An `async fn` would be
+//! compiled again in every crate that awaits it.
 
 pub mod access;
 pub mod event_log;

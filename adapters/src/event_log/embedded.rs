@@ -258,7 +258,7 @@ impl<E: Engine> SharedState<E> {
 
     /// Wakes threads that hang inside the engine.
     fn unblock(&self) {
-        // Recursive: otherwise this would wait behind the log thread, which may be waiting for the readers that hang.
+        // Not `try_read`: it fails while the log thread waits for the lock, perhaps behind the very readers that hang.
         if let Some(engine) = self.engine.try_read_recursive()
             && let Some(engine) = &*engine
         {

@@ -134,7 +134,7 @@ impl LogSource for RemoteLog {
             Some(current) => current,
             None => self.begin(after, StreamMode::ToHead, last.as_ref()).await?,
         };
-        // Taken out, so that an error or a cancelled read leaves no partly read response.
+        // After an error or a cancelled read, `stream` is empty, so a response that was read in part is never continued.
         let records = current.records(bound).await.map_err(|error| named(self.client.url(), &error))?;
         // A read of a single record does not continue; a follower opens an endless response.
         if !current.has_ended && bound != ReadBound::ONE {

@@ -46,8 +46,8 @@ const PROBE: Backoff = Backoff::new(RETRY_DELAY, Duration::from_secs(4));
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of yields before a commit is made of the requests that have arrived (docs/decisions/0012).
 const MAX_YIELDS: usize = 6;
-/// The maximum number of consecutive yields without a new request. One is not enough: the runtime runs a task that has
-/// yielded before the tasks whose sockets have just become ready.
+/// The maximum number of consecutive yields without a new request. After one yield, the runtime may not have polled the
+/// sockets yet, so requests that have arrived are not in the queue.
 const MAX_EMPTY_YIELDS: usize = 2;
 
 /// A command, and the channel for its reply.

@@ -20,28 +20,28 @@ pub(crate) enum Format {
 /// A file system in a file, mounted until it is dropped.
 pub(crate) struct Disk {
     directory: TempDir,
-    /// What is mounted, the last one on top.
+    /// The mount points, in the order in which they were mounted.
     mounts: Vec<PathBuf>,
 }
 
-/// A failing disk has so much of its space really there, for what the file system itself needs.
+/// The part of a failing disk that is allocated in advance, for the structures of the file system.
 const ALWAYS_THERE: &str = "24M";
-/// The memory that a failing disk lies in, and how large it claims to be.
+/// The size of the tmpfs that holds a failing disk, and the size that the disk reports.
 const FAILING_MEMORY: &str = "size=64M";
 const FAILING_MIB: u64 = 256;
-/// The loop device calls a write a success if only its beginning found memory. Where each write is one page of
-/// memory, there is no beginning: it fails as a whole, and says so.
+/// The largest write of the loop device. It reports a write as successful if the first page of it was stored, so on a
+/// failing disk every write is a single page.
 const PAGE_KIB: &str = "4";
 const USUAL_KIB: &str = "1280";
 
 impl Disk {
-    /// Makes a disk; tells why not if this machine does not let us.
+    /// Creates a disk. The error says why this machine cannot.
     pub(crate) fn new(format: Format, mebibytes: u64) -> Result<Self, String> {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut disk = Self { directory, mounts: vec![] };
         disk.make_image(mebibytes)?;
         match format {
-            // Nothing is kept back for the administrator, so that a full disk is full for every user.
+            // No blocks are reserved for root, so a full disk is full for every user.
             Format::Ext4 => run("mkfs.ext4", &["-q", "-F", "-m", "0", text(&disk.image())])?,
             Format::Xfs => run("mkfs.xfs", &["-q", text(&disk.image())])?,
         }
@@ -49,9 +49,8 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Makes a disk that can fail on request: its sectors are memory that comes into being when they are
-    /// first written, and [`fail`](Self::fail) takes all the memory that is left. Then a sync of new data
-    /// fails, the next one succeeds, and the data is gone, as on disks whose sectors go bad.
+    /// Creates a disk that can fail on request. It is a sparse file on a tmpfs, and [`fail`](Self::fail) fills the
+    /// tmpfs. Then a sync of new data fails, the next one succeeds, and the data is lost, as on a disk with bad sectors.
     pub(crate) fn new_failing() -> Result<Self, String> {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut disk = Self { directory, mounts: vec![] };
@@ -60,7 +59,7 @@ impl Disk {
         run("mount", &["-t", "tmpfs", "-o", FAILING_MEMORY, "tmpfs", text(&memory)])?;
         disk.mounts.push(memory);
         disk.make_image(FAILING_MIB)?;
-        // The file system's own tables and journal lie together at the start, where the disk never fails.
+        // The metadata and the journal are at the start, in the part that is allocated in advance.
         let tables =
             ["-b", "4096", "-J", "size=4", "-E", "packed_meta_blocks=1,lazy_itable_init=0,nodiscard"];
         run("mkfs.ext4", &[&["-q", "-F", "-m", "0"], &tables[..], &[text(&disk.image())]].concat())?;
@@ -69,14 +68,14 @@ impl Disk {
         Ok(disk)
     }
 
-    /// From now on, sectors that were never written before cannot be written.
+    /// Makes writes to new sectors fail.
     pub(crate) fn fail(&self) {
         let mut filler = File::create(self.memory().join("filler")).expect("a new file");
         let block = vec![0xAA; 4_096];
         while filler.write_all(&block).is_ok() {}
     }
 
-    /// The disk works again.
+    /// Makes writes succeed again.
     pub(crate) fn heal(&self) {
         fs::remove_file(self.memory().join("filler")).expect("the filler is ours");
     }
@@ -86,7 +85,7 @@ impl Disk {
         self.directory.path().join("mounted")
     }
 
-    /// Stops the file system from one moment to the next: what was not synced by now is gone.
+    /// Shuts the file system down at once. Everything that was not synced is lost.
     pub(crate) fn cut_power(&self) {
         let cut = run("xfs_io", &["-x", "-c", "shutdown", text(&self.path())]);
         cut.expect("a mounted file system can be shut down");
@@ -95,7 +94,7 @@ impl Disk {
     /// Mounts the disk again, as after a restart of the machine. No process may use it any more.
     pub(crate) fn restart(&mut self) {
         self.lift_limit();
-        // A process that was killed may still be letting go of its files.
+        // A killed process may not have closed its files yet.
         eventually("the disk is no longer in use", || run("umount", &[text(&self.path())]).ok());
         self.mounts.pop();
         self.mount().expect("what was mounted once can be mounted again");

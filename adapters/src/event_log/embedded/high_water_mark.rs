@@ -106,7 +106,7 @@ impl HighWaterMark {
     }
 }
 
-/// The error of a log whose mark `what`.
+/// The error of a missing or damaged mark. `what` completes the sentence "the high-water mark PATH …".
 pub(super) fn end_unknown(path: &Path, what: &str) -> LogError {
     Fault::Damaged.error(format!(
         "the high-water mark {} {what}: without this file of the store, commits that are missing at the end of the log \

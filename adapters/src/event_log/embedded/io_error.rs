@@ -34,7 +34,8 @@ pub fn io_error(doing: &str) -> impl Fn(io::Error) -> LogError {
 /// write. Does nothing without an async runtime: offline tools may be killed.
 pub(super) fn survive_the_file_size_limit() {
     if Handle::try_current().is_ok() {
-        // The handler stays installed for the lifetime of the process. Without it, only the limit itself is worse.
+        // The handler stays installed for the lifetime of the process. If it cannot be installed, reaching the limit kills
+        // the process, as it does by default.
         let _ = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()));
     }
 }

@@ -146,9 +146,9 @@ impl SyncSettings {
         Durability { engine: "nats", level, promise, settings }
     }
 
-    /// Whether the servers sync a record before they acknowledge it: a remark about the source of this knowledge, or
-    /// else the verb for "commits are acknowledged too early" and the setting. Reported settings take precedence; the
-    /// statement of the operator counts for servers without a report.
+    /// Whether the servers sync a record before they acknowledge it. `Ok` says how that is known. `Err` holds the verb of
+    /// the warning ("ARE" or "MAY BE" acknowledged too early) and the setting. What a server reports counts more than
+    /// what the operator states.
     fn syncs_always(&self, info: &Info) -> Result<&'static str, (&'static str, String)> {
         let reports = self.reports.lock();
         let report = |server: &str| {
