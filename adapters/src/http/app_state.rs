@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, watch};
 use super::{
     admin::{log::LOG_READERS_MAX, metrics::Metrics},
     error::ApiError,
-    middleware::{failed_auth::FailedAuth, request_id::RequestIds, request_log::RequestLog},
+    middleware::{failed_auth::FailedAuth, request_log::RequestLog},
     server::{OpenConnections, Tls},
     settings::HttpSettings,
 };
@@ -24,7 +24,6 @@ pub struct AppState {
     pub(super) keys: Arc<dyn Authenticator>,
     pub(super) request_log: RequestLog,
     pub(super) failed_auth: Option<FailedAuth>,
-    pub(super) ids: RequestIds,
     pub(super) metrics: Metrics,
     pub(super) settings: HttpSettings,
     /// Returns the number of dropped log lines, for the metrics.
@@ -49,7 +48,6 @@ impl AppState {
             keys,
             request_log: RequestLog::new(&settings),
             failed_auth: settings.failed_auth_limit.map(FailedAuth::new),
-            ids: RequestIds::new(),
             metrics: Metrics::default(),
             settings,
             dropped_log_lines: Box::new(|| 0),

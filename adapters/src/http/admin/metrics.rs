@@ -6,6 +6,7 @@
 mod process;
 
 use std::{
+    borrow::Cow,
     cmp::Reverse,
     collections::BTreeMap,
     fmt,
@@ -64,24 +65,16 @@ const OTHER_KEYS: &str = "(others)";
 /// The metrics of the HTTP adapter. Labels have fixed values or come from the key file, never from a request: clients
 /// cannot create series.
 pub(in crate::http) struct Metrics {
-    /// By route, then by method.
-    requests: Mutex<BTreeMap<String, BTreeMap<&'static str, RequestMetrics>>>,
+    requests: Family<(RouteLabels, StatusLabel), Counter>,
+    durations: Family<RouteLabels, Histogram, fn() -> Histogram>,
     auth_failures: Family<[(&'static str, &'static str); 1], Counter>,
     /// The number of calls by route and name of the API key.
     deprecated_calls: Mutex<BTreeMap<String, BTreeMap<String, u64>>>,
 }
 
-/// The responses to one method of one route.
-struct RequestMetrics {
-    by_status: BTreeMap<u16, u64>,
-    durations: Histogram,
-}
-
-impl Default for RequestMetrics {
-    fn default() -> Self {
-        Self { by_status: BTreeMap::new(), durations: Histogram::new(DURATION_BUCKETS) }
-    }
-}
+/// Method and route.
+type RouteLabels = [(&'static str, Cow<'static, str>); 2];
+type StatusLabel = [(&'static str, u16); 1];
 
 impl Default for Metrics {
     fn default() -> Self {
@@ -90,7 +83,12 @@ impl Default for Metrics {
             // A series that starts at 0 makes its first increase visible.
             drop(auth_failures.get_or_create(&[("reason", reason)]));
         }
-        Self { requests: Mutex::default(), auth_failures, deprecated_calls: Mutex::default() }
+        Self {
+            requests: Family::default(),
+            durations: Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS)),
+            auth_failures,
+            deprecated_calls: Mutex::default(),
+        }
     }
 }
 
@@ -103,18 +101,18 @@ impl Metrics {
         status: StatusCode,
         took: Duration,
     ) {
-        let mut requests = self.requests.lock();
-        let metrics = entry(&mut requests, route).entry(method).or_default();
-        *metrics.by_status.entry(status.as_u16()).or_default() += 1;
-        metrics.durations.observe(took.as_secs_f64());
+        let labels = [("method", method.into()), ("route", route.to_owned().into())];
+        self.durations.get_or_create(&labels).observe(took.as_secs_f64());
+        self.requests.get_or_create(&(labels, [("status", status.as_u16())])).inc();
     }
 
     /// Counts a call of a deprecated operation, so that operators see which clients still use it.
     pub(in crate::http) fn record_deprecated_call(&self, route: &str, key_name: &str) {
         let mut calls = self.deprecated_calls.lock();
-        let calls = entry(&mut calls, route);
+        let calls = calls.entry(route.to_owned()).or_default();
         let is_counted = calls.contains_key(key_name) || calls.len() < KEYS_MAX;
-        *entry(calls, if is_counted { key_name } else { OTHER_KEYS }) += 1;
+        let name = if is_counted { key_name } else { OTHER_KEYS };
+        *calls.entry(name.to_owned()).or_default() += 1;
     }
 
     pub(in crate::http) fn record_auth_failure(&self, error: &ApiError) {
@@ -122,14 +120,6 @@ impl Metrics {
             self.auth_failures.get_or_create(&[("reason", reason)]).inc();
         }
     }
-}
-
-/// The value of a key, which is copied only when it is new.
-fn entry<'a, Value: Default>(map: &'a mut BTreeMap<String, Value>, key: &str) -> &'a mut Value {
-    if !map.contains_key(key) {
-        map.insert(key.to_owned(), Value::default());
-    }
-    map.get_mut(key).expect("it is there now")
 }
 
 pub(in crate::http) async fn show(State(state): State<Arc<AppState>>) -> Response {
@@ -175,24 +165,12 @@ impl Collector for StateCollector {
 }
 
 fn requests(encoder: &mut Encoder<'_>, metrics: &Metrics) -> fmt::Result {
-    let Metrics { requests, auth_failures, deprecated_calls } = metrics;
+    let Metrics { requests, durations, auth_failures, deprecated_calls } = metrics;
     let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
     encoder.metric("petstore_build", "The running version.", &version)?;
-    let requests = requests.lock();
-    let by_method = || {
-        requests.iter().flat_map(|(route, methods)| {
-            let labels = |method| [("method", method), ("route", route.as_str())];
-            methods.iter().map(move |(method, metrics)| (labels(*method), metrics))
-        })
-    };
-    let responses = by_method().flat_map(|(labels, metrics)| {
-        let labels = move |status: &u16| (labels, [("status", *status)]);
-        metrics.by_status.iter().map(move |(status, count)| (labels(status), ConstCounter::new(*count)))
-    });
-    encoder.family("petstore_http_requests", "Responses by method, route and status code.", responses)?;
+    encoder.metric("petstore_http_requests", "Responses by method, route and status code.", requests)?;
     let help = "Time from receiving the head of a request to its response, by method and route.";
-    let durations = by_method().map(|(labels, metrics)| (labels, metrics.durations.clone()));
-    encoder.family("petstore_http_request_duration_seconds", help, durations)?;
+    encoder.metric("petstore_http_request_duration_seconds", help, durations)?;
     let help = "Requests without a valid API key, by the reason why it is not valid.";
     encoder.metric("petstore_authentication_failures", help, auth_failures)?;
     let calls = deprecated_calls.lock();

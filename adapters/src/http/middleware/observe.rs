@@ -25,7 +25,7 @@ use super::{
     client_address,
     cors::{self, Origins},
     framing, rate_limit,
-    request_id::{TRACEPARENT, X_REQUEST_ID, trace_id},
+    request_id::{TRACEPARENT, X_REQUEST_ID, request_id, trace_id},
     request_log::shortened,
 };
 use crate::access::Principal;
@@ -74,7 +74,7 @@ pub(crate) fn observe(
     next: Next,
 ) -> impl Future<Output = Response> {
     let begun = Instant::now();
-    let id = state.ids.of(request.headers());
+    let id = request_id(request.headers());
     let mut context = RequestContext::new(&state, &origins, group, &mut request);
     let early = context.respond_early(&request);
     if early.is_none() && group == Group::Protected {

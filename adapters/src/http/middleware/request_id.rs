@@ -1,8 +1,7 @@
 //! The request id, and the trace id of the client: they connect a response with log lines.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use uuid::Uuid;
 
 use crate::http::header_value;
 
@@ -14,30 +13,12 @@ const CLIENT_ID_MAX: usize = 64;
 
 pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// Generates request ids that are unique across restarts.
-pub(crate) struct RequestIds {
-    /// The random prefix of all ids of this process.
-    run: String,
-    count: AtomicU64,
-}
-
-impl RequestIds {
-    pub(crate) fn new() -> Self {
-        // Without a source of random numbers, ids may repeat after a restart, which does no harm.
-        let run = getrandom::u64().unwrap_or_default();
-        Self { run: format!("{run:016x}-"), count: AtomicU64::new(0) }
-    }
-
-    /// The client's own id if it is well-formed, otherwise a new one.
-    pub(crate) fn of(&self, headers: &HeaderMap) -> HeaderValue {
-        let mut given = headers.get_all(X_REQUEST_ID).iter();
-        if let (Some(id), None) = (given.next(), given.next())
-            && is_well_formed(id.as_bytes())
-        {
-            return id.clone();
-        }
-        let count = self.count.fetch_add(1, Ordering::Relaxed);
-        header_value([&*self.run, itoa::Buffer::new().format(count)].concat())
+/// The client's own id if it is well-formed, otherwise a new one.
+pub(crate) fn request_id(headers: &HeaderMap) -> HeaderValue {
+    let mut given = headers.get_all(X_REQUEST_ID).iter();
+    match (given.next(), given.next()) {
+        (Some(id), None) if is_well_formed(id.as_bytes()) => id.clone(),
+        _ => header_value(Uuid::now_v7().to_string()),
     }
 }
 
@@ -71,18 +52,21 @@ mod tests {
     fn a_well_formed_id_from_the_client_is_kept() {
         let longest = "x".repeat(CLIENT_ID_MAX);
         for id in ["a", "0aZ._-9", &longest] {
-            assert_eq!(RequestIds::new().of(&headers(&X_REQUEST_ID, &[id])), id);
+            assert_eq!(request_id(&headers(&X_REQUEST_ID, &[id])), id);
         }
     }
 
     #[test]
     fn any_other_request_gets_a_generated_id() {
         let too_long = "x".repeat(CLIENT_ID_MAX + 1);
-        let ids = RequestIds::new();
         let bad = [&[][..], &[""], &["a b"], &["a\"b"], &["ä"], &["{}"], &[&too_long], &["a", "a"]];
-        for (count, values) in bad.into_iter().enumerate() {
-            let id = ids.of(&headers(&X_REQUEST_ID, values));
-            assert_eq!(id, format!("{}{count}", ids.run), "{values:?}");
+        let ids = bad.map(|values| request_id(&headers(&X_REQUEST_ID, values)));
+        for (index, id) in ids.iter().enumerate() {
+            assert!(
+                id.to_str().unwrap().parse::<Uuid>().is_ok() && !ids[..index].contains(id),
+                "{:?}",
+                bad[index]
+            );
         }
     }
 
