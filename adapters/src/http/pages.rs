@@ -5,11 +5,7 @@
 
 mod asset;
 
-use std::{
-    io::Read as _,
-    ops::Deref,
-    sync::{Arc, LazyLock},
-};
+use std::sync::Arc;
 
 use axum::{
     Router,
@@ -21,9 +17,8 @@ use axum::{
     },
     routing::{MethodRouter, get},
 };
-use flate2::read::GzDecoder;
 
-use self::asset::{Asset, accepts_gzip, prefers_html};
+use self::asset::{Asset, prefers_html};
 use super::{app_state::AppState, settings::HttpSettings};
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -83,38 +78,16 @@ fn file(asset: Asset) -> MethodRouter<Arc<AppState>> {
     get(async move |headers: HeaderMap| asset.respond(&headers))
 }
 
-/// A file that is stored gzipped.
+/// A file that is stored gzipped, and sent so: all browsers accept it.
 fn gzipped_file(media_type: &'static str, gzipped: &'static [u8]) -> MethodRouter<Arc<AppState>> {
-    let headers = [(VARY, HeaderValue::from_static("Accept-Encoding"))];
-    let packed = Asset::new(media_type, gzipped).with_headers(headers.clone());
-    let packed = packed.with_headers([(CONTENT_ENCODING, HeaderValue::from_static("gzip"))]);
-    // Unpacked for the first client that does not accept gzip; all browsers do.
-    let plain = LazyLock::new(move || {
-        let mut plain = Vec::new();
-        GzDecoder::new(gzipped).read_to_end(&mut plain).expect("the file was packed when it was stored");
-        Asset::new(media_type, plain).with_headers(headers)
-    });
-    one_of_two(accepts_gzip, packed, plain)
+    file(Asset::new(media_type, gzipped).with_headers([(CONTENT_ENCODING, HeaderValue::from_static("gzip"))]))
 }
 
 /// The page for clients that ask for HTML, otherwise the directory.
 fn page_or_directory(page: Asset, directory: &'static str) -> MethodRouter<Arc<AppState>> {
     let vary = || [(VARY, HeaderValue::from_static("Accept"))];
-    let [page, directory] = [page, Asset::new(JSON, directory)].map(|asset| asset.with_headers(vary()));
-    one_of_two(prefers_html, page, Box::new(directory))
-}
-
-fn one_of_two(
-    wants_first: fn(&HeaderMap) -> bool,
-    first: Asset,
-    second: impl Deref<Target = Asset> + Send + Sync + 'static,
-) -> MethodRouter<Arc<AppState>> {
-    let assets = Arc::new((first, second));
-    get(
-        async move |headers: HeaderMap| {
-            if wants_first(&headers) { assets.0.respond(&headers) } else { assets.1.respond(&headers) }
-        },
-    )
+    let assets = Arc::new([page, Asset::new(JSON, directory)].map(|asset| asset.with_headers(vary())));
+    get(async move |headers: HeaderMap| assets[usize::from(!prefers_html(&headers))].respond(&headers))
 }
 
 /// A page that is restricted to its own files, and to calls of this service and of those in the OpenAPI document.

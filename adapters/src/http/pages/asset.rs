@@ -4,7 +4,7 @@ use axum::{
     body::Bytes,
     http::{
         HeaderMap, HeaderName, HeaderValue, StatusCode,
-        header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_TYPE, ETAG},
+        header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG},
     },
     response::{IntoResponse as _, Response},
 };
@@ -46,20 +46,15 @@ impl Asset {
     }
 }
 
-/// A client without `Accept-Encoding` may not be able to unpack gzip.
-pub(crate) fn accepts_gzip(request: &HeaderMap) -> bool {
-    ["gzip", "*"].iter().any(|coding| weight(request, &ACCEPT_ENCODING, coding) > 0.0)
-}
-
 /// Whether the client asks for HTML by name, as browsers do, and does not prefer JSON. `*/*` does not count.
 pub(crate) fn prefers_html(request: &HeaderMap) -> bool {
-    let html = weight(request, &ACCEPT, "text/html");
-    html > 0.0 && html >= weight(request, &ACCEPT, "application/json")
+    let html = weight(request, "text/html");
+    html > 0.0 && html >= weight(request, "application/json")
 }
 
-/// The weight of `wanted` in a list of preferences; 0 if it is absent or excluded.
-fn weight(request: &HeaderMap, list: &HeaderName, wanted: &str) -> f32 {
-    let lists = request.get_all(list).iter().filter_map(|value| value.to_str().ok());
+/// The weight of a media type in `Accept`; 0 if it is absent or excluded.
+fn weight(request: &HeaderMap, wanted: &str) -> f32 {
+    let lists = request.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let weights = lists.flat_map(|list| list.split(',')).filter_map(|item| {
         let mut parts = item.split(';').map(str::trim);
         let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(wanted));
@@ -72,22 +67,6 @@ fn weight(request: &HeaderMap, list: &HeaderName, wanted: &str) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn request(codings: &[&'static str]) -> HeaderMap {
-        codings.iter().map(|coding| (ACCEPT_ENCODING, HeaderValue::from_static(coding))).collect()
-    }
-
-    #[test]
-    fn gzip_is_sent_only_to_clients_that_accept_it() {
-        for codings in [&["gzip"][..], &["br, gzip;q=0.5"], &["GZIP"], &["*"], &["br", "gzip"]] {
-            assert!(accepts_gzip(&request(codings)), "{codings:?}");
-        }
-        for codings in
-            [&[][..], &[""], &["identity"], &["gzip;q=0"], &["gzip; Q=0.000"], &["br"], &["x-gzipped"]]
-        {
-            assert!(!accepts_gzip(&request(codings)), "{codings:?}");
-        }
-    }
 
     #[test]
     fn the_page_is_for_clients_that_ask_for_html() {
