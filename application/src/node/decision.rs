@@ -82,7 +82,7 @@ pub(crate) fn decide<'a>(
         };
         let entry = Entry { event, by: by.clone(), request_key: request_key.clone() };
         bytes += codec::entry_size_bound(&entry);
-        // An event that alone exceeds the limit gets a commit of its own: if the log rejects it, no other event is lost.
+        // An event that alone exceeds the limit gets a separate commit: if the log rejects it, no other event is lost.
         if entries.len() == EVENTS_MAX || (bytes > bytes_max && !entries.is_empty()) {
             break;
         }
