@@ -111,15 +111,16 @@ struct Envelope<'a> {
     previous: Cow<'a, str>,
     node: Cow<'a, str>,
     time: Cow<'a, str>,
-    events: Vec<EventV1<'a>>,
+    events: Vec<EventFields<'a>>,
 }
 
+/// The fields of an event. Only [`Entry::try_from`] checks its type and version.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct EventV1<'a> {
+struct EventFields<'a> {
     r#type: Cow<'a, str>,
     v: u64,
-    pet: PetV1<'a>,
+    pet: PetFields<'a>,
     by: Cow<'a, str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     request_key: Option<Cow<'a, str>>,
@@ -127,7 +128,7 @@ struct EventV1<'a> {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct PetV1<'a> {
+struct PetFields<'a> {
     id: i64,
     name: Cow<'a, str>,
     category_id: i64,
@@ -149,19 +150,19 @@ impl<'a> From<&'a Commit> for Envelope<'a> {
             previous: commit.previous.to_string().into(),
             node: commit.node.to_string().into(),
             time: commit.time.to_rfc3339_opts(SecondsFormat::Micros, true).into(),
-            events: commit.entries.iter().map(EventV1::from).collect(),
+            events: commit.entries.iter().map(EventFields::from).collect(),
         }
     }
 }
 
-impl<'a> From<&'a Entry> for EventV1<'a> {
+impl<'a> From<&'a Entry> for EventFields<'a> {
     fn from(entry: &'a Entry) -> Self {
         let (name, version) = PET_ADDED;
         let PetEvent::Added(Pet { id, details }) = &entry.event;
         Self {
             r#type: name.into(),
             v: version,
-            pet: PetV1 {
+            pet: PetFields {
                 id: id.get(),
                 name: details.name.as_str().into(),
                 category_id: details.category_id.0,
@@ -194,11 +195,11 @@ impl TryFrom<Envelope<'_>> for Commit {
     }
 }
 
-impl TryFrom<EventV1<'_>> for Entry {
+impl TryFrom<EventFields<'_>> for Entry {
     type Error = LogError;
 
-    fn try_from(event: EventV1<'_>) -> Result<Self, LogError> {
-        let EventV1 { r#type: kind, v: version, pet, by, request_key } = event;
+    fn try_from(event: EventFields<'_>) -> Result<Self, LogError> {
+        let EventFields { r#type: kind, v: version, pet, by, request_key } = event;
         let broken = |rule: String| damaged(format_args!("event {kind:?}: {rule}"));
         let event = match (&*kind, version) {
             PET_ADDED => PetEvent::Added(pet.try_into().map_err(broken)?),
@@ -210,11 +211,11 @@ impl TryFrom<EventV1<'_>> for Entry {
     }
 }
 
-impl TryFrom<PetV1<'_>> for Pet {
+impl TryFrom<PetFields<'_>> for Pet {
     /// The rule that the pet breaks.
     type Error = String;
 
-    fn try_from(pet: PetV1<'_>) -> Result<Self, String> {
+    fn try_from(pet: PetFields<'_>) -> Result<Self, String> {
         let broken = |rule: String| format!("pet {}: {rule}", pet.id);
         let id = PetId::new(pet.id).map_err(|error| broken(error.to_string()))?;
         let name = PetName::new(&*pet.name).map_err(|error| broken(format!("its name {error}")))?;

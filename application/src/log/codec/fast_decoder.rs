@@ -16,7 +16,7 @@ use crate::{
 
 const UUID_LEN: usize = 36;
 /// The first bytes of every event.
-const PET_ADDED: &str = r#"{"type":"pet_added","v":1,"pet":{"id":"#;
+const EVENT_OPEN: &str = r#"{"type":"pet_added","v":1,"pet":{"id":"#;
 
 /// Decodes a record without its checksum, which must match. `None` means that serde has to decode it.
 pub(super) fn read(body: &[u8]) -> Option<Commit> {
@@ -33,7 +33,7 @@ pub(super) fn read(body: &[u8]) -> Option<Commit> {
     text.skip(r#","time":""#)?;
     let time = DateTime::parse_from_rfc3339(text.quoted()?).ok()?.to_utc();
     text.skip(r#","events":["#)?;
-    let mut entries = Vec::with_capacity(text.0.len() / (2 * PET_ADDED.len()));
+    let mut entries = Vec::with_capacity(text.0.len() / (2 * EVENT_OPEN.len()));
     if text.0 != "]" {
         entries.push(text.entry(None)?);
         while text.skip(",").is_some() {
@@ -79,7 +79,7 @@ impl<'a> Text<'a> {
 
     /// The next event. It shares the owner string with the previous one if they are equal.
     fn entry(&mut self, previous: Option<&Entry>) -> Option<Entry> {
-        self.skip(PET_ADDED)?;
+        self.skip(EVENT_OPEN)?;
         let id = PetId::new(self.signed()?).ok()?;
         self.skip(r#","name":""#)?;
         let name = PetName::new(self.quoted()?).ok()?;
