@@ -57,14 +57,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{CategoryId, PetName, PetStatus};
+    use crate::test_values::{any_new_pet, named, pet};
 
     fn rex() -> NewPet {
-        NewPet { name: PetName::new("Rex").unwrap(), category_id: CategoryId(7), status: None }
+        named("Rex")
     }
 
     fn added(id: i64) -> PetEvent {
-        PetEvent::Added(Pet { id: PetId::new(id).unwrap(), details: rex() })
+        PetEvent::Added(pet(id, rex()))
     }
 
     /// An inventory to which pets with these ids were added.
@@ -95,16 +95,6 @@ mod tests {
         assert_eq!(inventory, before, "a rejected event changes nothing");
     }
 
-    prop_compose! {
-        fn any_pet()(
-            name in "\\PC{0,40}[a-z]",
-            category in any::<i64>(),
-            status in prop::option::of(prop::sample::select(PetStatus::ALL.to_vec())),
-        ) -> NewPet {
-            NewPet { name: PetName::new(name).unwrap(), category_id: CategoryId(category), status }
-        }
-    }
-
     /// Adds the pets one after another: decides on each and applies the event.
     fn live(pets: Vec<NewPet>) -> (Inventory, Vec<PetEvent>) {
         let mut inventory = Inventory::default();
@@ -119,7 +109,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ids_rise_and_a_replay_gives_the_same_state(pets in prop::collection::vec(any_pet(), 0..50)) {
+        fn ids_rise_and_a_replay_gives_the_same_state(pets in prop::collection::vec(any_new_pet(), 0..50)) {
             let (lived, history) = live(pets);
             let ids: Vec<_> = history.iter().filter_map(PetEvent::added).map(|pet| pet.id).collect();
             prop_assert!(ids.is_sorted_by(|earlier, later| earlier < later), "no id is used twice");
@@ -133,7 +123,7 @@ mod tests {
         #[test]
         fn a_decision_never_contradicts_any_possible_history(
             mut taken in prop::collection::btree_set(1..i64::MAX, 0..20),
-            pet in any_pet(),
+            pet in any_new_pet(),
         ) {
             let mut inventory = given(taken.iter().copied());
             let event = inventory.create(pet.clone()).unwrap();

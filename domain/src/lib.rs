@@ -7,6 +7,8 @@
 mod event;
 mod inventory;
 mod pet;
+#[cfg(any(test, feature = "test-values"))]
+pub mod test_values;
 
 pub use event::PetEvent;
 pub use inventory::{Contradiction, IdsExhausted, Inventory};

@@ -17,7 +17,10 @@ use application::{
     log::{commit::Entry, contract},
 };
 use clap::Parser;
-use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName, PetStatus};
+use domain::{
+    CategoryId, NewPet, PetEvent,
+    test_values::{numbered, pet},
+};
 use harness::{App, history, open_embedded, packaged_program};
 use tokio::runtime::Runtime;
 
@@ -128,13 +131,10 @@ fn fill(engine: &str, path: &Path, arguments: &Arguments) {
 }
 
 fn entry(id: i64, keys_after: i64) -> Entry {
-    let name = PetName::new(format!("Rex {id}")).expect("a valid name");
-    let status = [None, Some(PetStatus::Available), Some(PetStatus::Pending), Some(PetStatus::Sold)];
-    let status = status[usize::try_from(id % 4).expect("ids begin with 1")];
-    let details = NewPet { name, category_id: CategoryId(id % 100), status };
+    let details = NewPet { category_id: CategoryId(id % 100), ..numbered(id.cast_unsigned()) };
     let key = (id > keys_after).then(|| format!("018f3c5e-7a1b-7c2d-9e3f-{id:012}"));
     Entry {
-        event: PetEvent::Added(Pet { id: PetId::new(id).expect("ids begin with 1"), details }),
+        event: PetEvent::Added(pet(id, details)),
         by: OwnerId("k4f1d02ab9c7e".into()),
         request_key: key.map(|key| RequestKey::new(key).expect("a valid key")),
     }

@@ -12,7 +12,10 @@ use application::{
     ports::{CommitId, EventLog, Position, Record},
 };
 use chrono::DateTime;
-use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName};
+use domain::{
+    PetEvent,
+    test_values::{named, pet},
+};
 use uuid::Uuid;
 
 /// Opens the log of an embedded engine, without a service.
@@ -45,8 +48,6 @@ pub fn history(commits: u64, pets: i64, entry: impl Fn(i64) -> Entry) -> impl It
 
 /// The entry that adds a pet with this name.
 pub fn added(id: i64, name: &str) -> Entry {
-    let name = PetName::new(name).expect("tests choose valid names");
-    let details = NewPet { name, category_id: CategoryId(7), status: None };
-    let event = PetEvent::Added(Pet { id: PetId::new(id).expect("ids start at 1"), details });
+    let event = PetEvent::Added(pet(id, named(name)));
     Entry { event, by: OwnerId("owner".into()), request_key: None }
 }

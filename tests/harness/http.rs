@@ -7,13 +7,23 @@ use std::{
     time::Duration,
 };
 
-use serde_json::Value;
+use domain::NewPet;
+use serde_json::{Value, json};
 
 /// No response takes longer, not even one that waits for a timeout of the service.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A pet, as a client sends it.
 pub const REX: &str = r#"{"name":"Rex","categoryId":7}"#;
+
+/// A pet as a client sends it. A response also has its id.
+pub fn json_of(NewPet { name, category_id, status }: &NewPet) -> Value {
+    let mut pet = json!({ "name": name.as_str(), "categoryId": category_id.0 });
+    if let Some(status) = status {
+        pet["status"] = status.as_str().into();
+    }
+    pet
+}
 
 /// A request in the making.
 #[derive(Debug, Clone)]

@@ -20,7 +20,7 @@ pub use browser::Browser;
 pub use chance::Chance;
 pub use faulty_log::{FaultyLog, LogFault, in_format};
 pub use history::{added, history, open_embedded};
-pub use http::{Call, Connection, REX, Response, ids, raw};
+pub use http::{Call, Connection, REX, Response, ids, json_of, raw};
 pub use nats::{NatsCluster, NatsServer, NatsSync};
 pub use network::Network;
 pub use node::{all_pets, create, open_node, pet_named, serve_node};

@@ -17,7 +17,7 @@ use application::{
     CreatePet, Limit, ListPets, LogAccess, Options, OwnerId, PetStore, WriteError,
     ports::{EventLog, Fault},
 };
-use domain::{CategoryId, NewPet, Pet, PetName};
+use domain::{Pet, test_values::named};
 
 /// Opens a node on this log, which must be sound.
 pub async fn open_node(log: Arc<dyn EventLog>, access: LogAccess) -> PetStore {
@@ -56,9 +56,7 @@ pub async fn serve_node(store: Arc<PetStore>) -> SocketAddr {
 
 /// A request for a pet with this name, without a request key.
 pub fn pet_named(name: &str) -> CreatePet {
-    let name = PetName::new(name).expect("tests choose valid names");
-    let pet = NewPet { name, category_id: CategoryId(7), status: None };
-    CreatePet { pet, by: OwnerId("owner".into()), request_key: None }
+    CreatePet { pet: named(name), by: OwnerId("owner".into()), request_key: None }
 }
 
 /// Adds a pet with this name.

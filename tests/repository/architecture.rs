@@ -16,12 +16,14 @@ fn sources(directory: &str) -> Vec<(PathBuf, String)> {
     files.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
 }
 
-/// The crates that a crate needs at run time, from its manifest.
+/// The crates that a crate needs at run time, from its manifest. Optional ones belong to features, which the bill of
+/// materials covers.
 fn dependencies(directory: &str) -> Vec<String> {
     let manifest = fs::read_to_string(root().join(directory).join("Cargo.toml")).unwrap();
     let section = manifest.split("\n[dependencies]\n").nth(1).expect("a section of dependencies");
     let lines = section.lines().take_while(|line| !line.starts_with('['));
     lines
+        .filter(|line| !line.contains("optional = true"))
         .filter_map(|line| line.split(['.', ' ', '=']).next())
         .filter(|name| !name.is_empty())
         .map(str::to_owned)

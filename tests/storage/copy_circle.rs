@@ -4,7 +4,8 @@
 
 use std::{env, time::Instant};
 
-use harness::{App, NatsCluster, NatsSync, PostgresServer, digest, exported, petstore};
+use domain::test_values::varied;
+use harness::{App, NatsCluster, NatsSync, PostgresServer, digest, exported, json_of, petstore};
 
 /// The default number of pets, and the number of clients that add them.
 const PETS: usize = 2_000;
@@ -30,9 +31,8 @@ fn a_history_copied_through_every_engine_comes_back_byte_for_byte() {
             let app = &app;
             scope.spawn(move || {
                 for pet in 0..pets.div_ceil(CLIENTS) {
-                    let body =
-                        format!(r#"{{"name":"pet {client}-{pet} 🐈","categoryId":{pet},"status":"sold"}}"#);
-                    assert_eq!(app.post(&body).status, 201);
+                    let pet = json_of(&varied(format!("pet {client}-{pet} 🐈"), pet as u64));
+                    assert_eq!(app.post(&pet.to_string()).status, 201);
                 }
             });
         }

@@ -14,7 +14,10 @@ use application::{
     },
     ports::{LogError, Position, Record},
 };
-use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName, PetStatus};
+use domain::{
+    Pet, PetEvent,
+    test_values::{self, varied},
+};
 use harness::{all_pets, history};
 
 /// Several reads of the log, each of many parts.
@@ -28,9 +31,7 @@ fn pet(id: i64) -> Pet {
         1 => format!("🐈 {id}"),
         _ => format!("Rex {id} {}", "x".repeat(80)),
     };
-    let status = [None, Some(PetStatus::Sold)][usize::from(id % 3 == 0)];
-    let details = NewPet { name: PetName::new(name).unwrap(), category_id: CategoryId(-id), status };
-    Pet { id: PetId::new(id).unwrap(), details }
+    test_values::pet(id, varied(name, id.cast_unsigned()))
 }
 
 /// A log whose records were changed by `change` after they were written.

@@ -115,22 +115,15 @@ fn narrow(place: usize) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use domain::test_values::{named, pet};
+
     use super::*;
-
-    fn pet(id: i64, name: &str, status: Option<PetStatus>) -> Pet {
-        let details = NewPet { name: PetName::new(name).unwrap(), category_id: CategoryId(7), status };
-        Pet { id: PetId::new(id).unwrap(), details }
-    }
-
-    fn add(chunk: &mut PetChunk, id: i64, name: &str, status: Option<PetStatus>) {
-        chunk.push(&pet(id, name, status));
-    }
 
     #[test]
     fn ids_at_the_end_of_their_range_are_found() {
         let mut chunk = PetChunk::default();
         for id in [i64::MAX - 3, i64::MAX - 1, i64::MAX] {
-            add(&mut chunk, id, "Rex", None);
+            chunk.push(&pet(id, named("Rex")));
         }
         let after = |id| chunk.slot_after(id);
         assert_eq!([0, i64::MAX - 4, i64::MAX - 3, i64::MAX - 2, i64::MAX].map(after), [0, 0, 1, 1, 3]);
@@ -141,9 +134,9 @@ mod tests {
     fn a_chunk_is_full_when_it_has_enough_pets_or_enough_text() {
         for (name, pets) in [("a", 4_096), (&*"a".repeat(100), 655)] {
             let mut chunk = PetChunk::default();
-            while chunk.has_room_for(&pet(1, name, None)) {
+            while chunk.has_room_for(&pet(1, named(name))) {
                 let id = i64::try_from(chunk.len()).unwrap() + 1;
-                add(&mut chunk, id, name, None);
+                chunk.push(&pet(id, named(name)));
             }
             assert_eq!(chunk.len(), pets, "pets with {} bytes each", name.len());
         }
@@ -153,7 +146,7 @@ mod tests {
     fn ids_without_gaps_are_one_run() {
         let mut chunk = PetChunk::default();
         for id in [5, 6, 7, 9, 10] {
-            add(&mut chunk, id, "Rex", None);
+            chunk.push(&pet(id, named("Rex")));
         }
         assert_eq!(chunk.runs, [Run { slot: 0, id: 5 }, Run { slot: 3, id: 9 }]);
         chunk.shrink();
@@ -165,7 +158,7 @@ mod tests {
     fn pets_are_listed_from_a_slot_and_by_status() {
         let mut chunk = PetChunk::default();
         for (id, status) in [(1, None), (2, Some(PetStatus::Sold)), (3, None)] {
-            add(&mut chunk, id, "Rex", status);
+            chunk.push(&pet(id, NewPet { status, ..named("Rex") }));
         }
         let ids = |from, status| chunk.pets(from, status).map(|pet| pet.id.get()).collect::<Vec<_>>();
         assert_eq!([0, 2, 3, 4].map(|from| ids(from, None)), [vec![1, 2, 3], vec![3], vec![], vec![]]);

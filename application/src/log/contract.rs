@@ -7,7 +7,10 @@ use std::{ops::AsyncFn, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use chrono::DateTime;
-use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName};
+use domain::{
+    PetEvent,
+    test_values::{numbered, pet},
+};
 use tokio::{task::JoinSet, time::timeout};
 use uuid::Uuid;
 
@@ -232,10 +235,6 @@ pub fn record(position: u64) -> Record {
 
 /// A commit like [`record`], for the log with this head hash.
 pub fn record_after(previous: Digest, position: u64) -> Record {
-    let id = PetId::new(i64::try_from(position).expect("positions of tests are small"))
-        .expect("positions start at 1");
-    let name = PetName::new(format!("pet {position}")).expect("a plain name");
-    let details = NewPet { name, category_id: CategoryId(1), status: None };
     codec::encode(&Commit {
         position: Position(position),
         id: CommitId(Uuid::now_v7()),
@@ -243,7 +242,7 @@ pub fn record_after(previous: Digest, position: u64) -> Record {
         node: NodeId(1),
         time: DateTime::UNIX_EPOCH,
         entries: vec![Entry {
-            event: PetEvent::Added(Pet { id, details }),
+            event: PetEvent::Added(pet(position.cast_signed(), numbered(position))),
             by: OwnerId("contract".into()),
             request_key: None,
         }],

@@ -101,7 +101,10 @@ pub(crate) fn decide<'a>(
 
 #[cfg(test)]
 mod tests {
-    use domain::{CategoryId, NewPet, PetName};
+    use domain::{
+        NewPet,
+        test_values::{largest, named, numbered},
+    };
     use proptest::prelude::*;
     use uuid::Uuid;
 
@@ -109,12 +112,12 @@ mod tests {
     use crate::{Digest, node::idempotency::IdempotencyCache};
 
     fn request(name: &str, key: Option<&str>) -> WriteCommand {
-        request_by("k", name, key)
+        request_by("k", named(name), key)
     }
 
-    fn request_by(owner: &str, name: &str, key: Option<&str>) -> WriteCommand {
+    fn request_by(owner: &str, pet: NewPet, key: Option<&str>) -> WriteCommand {
         WriteCommand::Create(CreatePet {
-            pet: NewPet { name: PetName::new(name).unwrap(), category_id: CategoryId(1), status: None },
+            pet,
             by: OwnerId(owner.into()),
             request_key: key.map(|key| RequestKey::new(key).unwrap()),
         })
@@ -159,7 +162,7 @@ mod tests {
     fn a_commit_holds_no_more_than_its_bounds() {
         let many = vec![request("a", None); EVENTS_MAX + 1];
         assert_eq!(decided(&many).replies.len(), EVENTS_MAX);
-        let large = vec![request(&"\"".repeat(200), None); EVENTS_MAX];
+        let large = vec![request_by("k", largest(), None); EVENTS_MAX];
         let pending = decided(&large);
         assert!(pending.replies.len() < EVENTS_MAX && !pending.replies.is_empty());
         assert!(codec::encode(&pending.commit).bytes.len() <= BYTES_MAX + codec::ENVELOPE_SIZE_BOUND);
@@ -211,7 +214,7 @@ mod tests {
         fn two_nodes_and_a_replay_agree_on_the_remembered_keys(
             capacity in 1..6_usize,
             batches in prop::collection::vec(
-                (any::<bool>(), -40..40_i64, prop::collection::vec((0..3_usize, 0..8_u8, 0..2_usize), 1..6)),
+                (any::<bool>(), -40..40_i64, prop::collection::vec((0..3_usize, 0..8_u8, 0..2_u64), 1..6)),
                 1..20,
             ),
         ) {
@@ -221,7 +224,7 @@ mod tests {
                 let requests: Vec<_> = requests
                     .into_iter()
                     .map(|(owner, key, pet)| {
-                        request_by(["a", "b", "c"][owner], ["Rex", "Max"][pet], Some(&key.to_string()))
+                        request_by(["a", "b", "c"][owner], numbered(pet), Some(&key.to_string()))
                     })
                     .collect();
                 let now = at(DateTime::from_timestamp(4_000_000 + days * 86_400, 0).unwrap());

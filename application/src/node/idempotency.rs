@@ -120,14 +120,13 @@ impl OwnerEntries {
 
 #[cfg(test)]
 mod tests {
-    use domain::{CategoryId, NewPet, PetId, PetName};
+    use domain::test_values::{self, numbered};
     use proptest::prelude::*;
 
     use super::*;
 
     fn pet(id: i64) -> Pet {
-        let details = NewPet { name: PetName::new("Rex").unwrap(), category_id: CategoryId(1), status: None };
-        Pet { id: PetId::new(id).unwrap(), details }
+        test_values::pet(id, numbered(id.cast_unsigned()))
     }
 
     type ScopedKey = (OwnerId, RequestKey);

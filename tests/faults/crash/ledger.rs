@@ -8,7 +8,8 @@ use std::{
     sync::Mutex,
 };
 
-use harness::App;
+use domain::test_values::varied;
+use harness::{App, json_of};
 use serde_json::{Value, json};
 
 use super::scenario::Tally;
@@ -44,12 +45,7 @@ pub(crate) struct Findings {
 pub(crate) fn pet(name: &str) -> Value {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
-    let hash = hasher.finish();
-    let mut pet = json!({ "name": name, "categoryId": hash.cast_signed() });
-    if let Some(status) = [Some("available"), Some("pending"), Some("sold"), None][(hash % 4) as usize] {
-        pet["status"] = json!(status);
-    }
-    pet
+    json_of(&varied(name, hasher.finish()))
 }
 
 impl Ledger {

@@ -64,7 +64,7 @@ fn write_escaped(out: &mut Vec<u8>, text: &str) {
 
 #[cfg(test)]
 mod tests {
-    use domain::{CategoryId, PetId, PetName};
+    use domain::test_values::{self, any_pet, named};
     use proptest::prelude::*;
     use serde::Serialize;
 
@@ -88,29 +88,9 @@ mod tests {
         }
     }
 
-    /// Quotes, backslashes, and every plane of Unicode.
-    fn any_name() -> impl Strategy<Value = PetName> {
-        let nasty = "[\"\\\\/<>&a-z\u{2028}\u{2029}\u{feff}\u{fffd}🐈]{1,24}";
-        let text = prop_oneof![any::<String>(), "[a-zA-Z0-9 ]{1,40}", nasty];
-        text.prop_filter_map("a name", |text| PetName::new(text).ok())
-    }
-
-    prop_compose! {
-        fn any_pet()(
-            id in prop_oneof![1_i64.., 1..100_i64, Just(i64::MAX)],
-            name in any_name(),
-            category in prop_oneof![any::<i64>(), -10..10_i64, Just(i64::MIN)],
-            status in prop::option::of(prop::sample::select(PetStatus::ALL.to_vec())),
-        ) -> Pet {
-            let details = NewPet { name, category_id: CategoryId(category), status };
-            Pet { id: PetId::new(id).unwrap(), details }
-        }
-    }
-
     #[test]
     fn the_fields_come_in_the_order_of_the_interface() {
-        let (name, status) = (PetName::new("Rex").unwrap(), Some(PetStatus::Sold));
-        let rex = Pet { id: PetId::FIRST, details: NewPet { name, category_id: CategoryId(7), status } };
+        let rex = test_values::pet(1, NewPet { status: Some(PetStatus::Sold), ..named("Rex") });
         assert_eq!(pet(&rex), br#"{"id":1,"name":"Rex","categoryId":7,"status":"sold"}"#);
         assert_eq!(page(&[rex.clone(), rex]).len(), 2 * 52 + 3);
         assert_eq!(page(&[]), b"[]");

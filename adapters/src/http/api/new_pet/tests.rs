@@ -1,9 +1,11 @@
 //! Valid and invalid bodies.
 
+use domain::test_values::any_pet;
 use proptest::prelude::*;
 use serde_json::Value;
 
 use super::*;
+use crate::http::api::pet_json;
 
 fn rejected(body: impl AsRef<[u8]>) -> String {
     let body = body.as_ref();
@@ -136,6 +138,11 @@ proptest! {
 }
 
 proptest! {
+    #[test]
+    fn a_pet_is_read_from_the_json_of_a_response(pet in any_pet()) {
+        prop_assert_eq!(parse(&pet_json::pet(&pet)), Ok(pet.details));
+    }
+
     #[test]
     fn no_bytes_make_it_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = parse(&body);
