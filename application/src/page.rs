@@ -50,6 +50,29 @@ pub struct ListPets {
     pub after: Option<PetId>,
 }
 
+/// The rule of lists, which tests compare lists with.
+#[cfg(any(test, feature = "contract"))]
+impl ListPets {
+    /// A request with each combination of filters.
+    pub fn every_filter() -> Vec<Self> {
+        let statuses = PetStatus::ALL.map(Some).into_iter().chain([None]);
+        statuses.map(|status| Self { status, ..Self::default() }).collect()
+    }
+
+    /// Whether the list shows this pet, on this page or a later one.
+    pub fn selects(&self, pet: &Pet) -> bool {
+        Some(pet.id) > self.after && (self.status.is_none() || pet.details.status == self.status)
+    }
+
+    /// The page of these pets, which are in id order, and the id after which the next page begins.
+    pub fn page_of(&self, pets: &[Pet]) -> (Vec<Pet>, Option<PetId>) {
+        let mut selected = pets.iter().filter(|pet| self.selects(pet));
+        let page: Vec<_> = selected.by_ref().take(self.limit.get()).cloned().collect();
+        let next = selected.next().and(page.last()).map(|pet| pet.id);
+        (page, next)
+    }
+}
+
 /// One page of pets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {

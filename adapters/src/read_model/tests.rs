@@ -6,16 +6,13 @@ use application::{
     ports::{CommitId, Position},
 };
 use chrono::DateTime;
-use domain::{CategoryId, NewPet, PetName};
+use domain::{
+    NewPet,
+    test_values::{any_new_pet, named, numbered, pet},
+};
 use proptest::prelude::*;
 
 use super::*;
-
-fn pet(id: i64, status: Option<PetStatus>) -> Pet {
-    let name = PetName::new(format!("Rex {id}")).unwrap();
-    let details = NewPet { name, category_id: CategoryId(50 - id), status };
-    Pet { id: PetId::new(id).unwrap(), details }
-}
 
 fn holding(pets: &[Pet]) -> MemoryReadModel {
     let mut model = MemoryReadModel::default();
@@ -37,16 +34,13 @@ fn commit(position: u64, events: impl IntoIterator<Item = PetEvent>) -> Commit {
 
 /// Pets in id order, with and without gaps between the ids.
 fn any_pets() -> impl Strategy<Value = Vec<Pet>> {
-    let status = prop::option::of(prop::sample::select(PetStatus::ALL.to_vec()));
-    prop::collection::vec((prop_oneof![Just(1_i64), 1_i64..5], status), 0..60).prop_map(|steps| {
-        let mut id = 0;
-        steps
-            .into_iter()
-            .map(|(step, status)| {
-                id += step;
-                pet(id, status)
-            })
-            .collect()
+    let step = prop_oneof![Just(1_i64), 1_i64..5];
+    prop::collection::vec((step, any_new_pet()), 0..60).prop_map(|steps| {
+        let ids = steps.iter().scan(0, |id, (step, _)| {
+            *id += step;
+            Some(*id)
+        });
+        ids.zip(&steps).map(|(id, (_, details))| pet(id, details.clone())).collect()
     })
 }
 
@@ -55,21 +49,12 @@ proptest! {
     fn a_page_is_the_first_matching_pets_after_an_id(
         pets in any_pets(),
         limit in 1..=100_usize,
-        status in prop::option::of(prop::sample::select(PetStatus::ALL.to_vec())),
+        filter in prop::sample::select(ListPets::every_filter()),
         after in prop::option::of(1..200_i64),
     ) {
-        let matching: Vec<_> = pets.iter()
-            .filter(|pet| after.is_none_or(|after| pet.id.get() > after))
-            .filter(|pet| status.is_none() || pet.details.status == status)
-            .cloned()
-            .collect();
-        let all = ListPets { limit: Limit::new(limit).unwrap(), ..Default::default() };
-        let query = ListPets { status, after: after.map(|id| PetId::new(id).unwrap()), ..all };
-        let (shown, next) = holding(&pets).list(&query);
-        let expected = &matching[..limit.min(matching.len())];
-        prop_assert_eq!(&shown, expected);
-        let more = matching.len() > limit;
-        prop_assert_eq!(next, expected.last().filter(|_| more).map(|pet| pet.id));
+        let after = after.map(|id| PetId::new(id).unwrap());
+        let query = ListPets { limit: Limit::new(limit).unwrap(), after, ..filter };
+        prop_assert_eq!(holding(&pets).list(&query), query.page_of(&pets));
     }
 
     #[test]
@@ -83,7 +68,7 @@ proptest! {
 #[test]
 fn a_rare_status_is_found_however_far_away_it_is() {
     let rare = |id| if id == 1 || id == 19_999 { Some(PetStatus::Sold) } else { None };
-    let pets: Vec<_> = (1..=20_000).map(|id| pet(id, rare(id))).collect();
+    let pets: Vec<_> = (1..=20_000).map(|id| pet(id, NewPet { status: rare(id), ..named("Rex") })).collect();
     let query = ListPets { status: Some(PetStatus::Sold), ..Default::default() };
     let (shown, next) = holding(&pets).list(&query);
     assert_eq!((shown, next), (vec![pets[0].clone(), pets[19_998].clone()], None));
@@ -91,16 +76,11 @@ fn a_rare_status_is_found_however_far_away_it_is() {
 
 #[test]
 fn pages_reach_across_chunks() {
-    let pets: Vec<_> = (1..=10_000)
-        .zip(PetStatus::ALL.map(Some).into_iter().chain([None]).cycle())
-        .map(|(id, status)| pet(id, status))
-        .collect();
+    let pets: Vec<_> = (1..=10_000).map(|id| pet(id, numbered(id.cast_unsigned()))).collect();
     let model = holding(&pets);
-    for status in [None, Some(PetStatus::Available), Some(PetStatus::Pending), Some(PetStatus::Sold)] {
-        let expected: Vec<_> =
-            pets.iter().filter(|pet| status.is_none() || pet.details.status == status).cloned().collect();
+    for filter in ListPets::every_filter() {
+        let mut query = ListPets { limit: Limit::new(100).unwrap(), ..filter };
         let mut walked = Vec::new();
-        let mut query = ListPets { limit: Limit::new(100).unwrap(), status, ..Default::default() };
         loop {
             let (shown, next) = model.list(&query);
             walked.extend(shown);
@@ -109,14 +89,12 @@ fn pages_reach_across_chunks() {
                 break;
             }
         }
-        assert_eq!(walked, expected, "{status:?}");
+        let expected: Vec<_> = pets.iter().filter(|pet| filter.selects(pet)).cloned().collect();
+        assert_eq!(walked, expected, "{filter:?}");
         // Chunks hold 4,096 pets.
         for after in [4_095, 4_096, 4_097, 8_192, 9_999, 10_000, i64::MAX] {
             query.after = Some(PetId::new(after).unwrap());
-            let rest = expected.iter().filter(|pet| pet.id.get() > after);
-            let shown: Vec<_> = rest.clone().take(100).cloned().collect();
-            let next = shown.last().map(|pet| pet.id).filter(|_| rest.count() > 100);
-            assert_eq!(model.list(&query), (shown, next), "{status:?} after {after}");
+            assert_eq!(model.list(&query), query.page_of(&pets), "{query:?}");
         }
     }
 }

@@ -129,12 +129,7 @@ fn reads_show_the_durable_log(truth: &Truth, operations: &Operations) -> Verdict
         ensure(durable, || format!("node {node} showed {version:?} before it was durable"))?;
         match shown {
             Shown::Page(query, page) => {
-                let mut matching = pets.iter().filter(|pet| {
-                    Some(pet.id) > query.after
-                        && (query.status.is_none() || pet.details.status == query.status)
-                });
-                let expected: Vec<_> = matching.by_ref().take(query.limit.get()).cloned().collect();
-                let next = matching.next().and(expected.last()).map(|pet| pet.id);
+                let (expected, next) = query.page_of(pets);
                 let position = page.position.position;
                 let same = (&expected, next, version.position) == (&page.pets, page.next, position);
                 ensure(same, || format!("node {node} at {version:?} responded to {query:?} with {page:?}"))?;

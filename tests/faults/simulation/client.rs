@@ -4,7 +4,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use application::{CreatePet, Limit, ListPets, OwnerId, RequestKey};
-use domain::{CategoryId, NewPet, PetId, PetName, PetStatus};
+use domain::{PetId, test_values::varied};
 use harness::Chance;
 use tokio::{task::JoinSet, time};
 
@@ -97,9 +97,8 @@ impl Client {
             return self.world.get(&node, id);
         }
         let limit = Limit::new(1 + self.chance.index(Limit::MAX)).expect("within the bounds");
-        let all = ListPets { limit, ..Default::default() };
-        let status = self.chance.pick(&STATUSES);
-        let query = ListPets { status, after: self.chance.per_mille(300).then_some(id), ..all };
+        let filter = self.chance.pick(&ListPets::every_filter());
+        let query = ListPets { limit, after: self.chance.per_mille(300).then_some(id), ..filter };
         self.world.list(&node, query);
     }
 
@@ -121,16 +120,9 @@ impl Client {
     fn request(&mut self, key: Option<&str>) -> CreatePet {
         let number = self.world.pets.fetch_add(1, Ordering::SeqCst) + 1;
         CreatePet {
-            pet: NewPet {
-                name: PetName::new(format!("pet {number}")).expect("a plain name"),
-                category_id: CategoryId(i64::try_from(number).expect("tests are small")),
-                status: self.chance.pick(&STATUSES),
-            },
+            pet: varied(format!("pet {number}"), self.chance.within(0..=u64::from(u32::MAX))),
             by: OwnerId(self.name.as_str().into()),
             request_key: key.map(|key| RequestKey::new(key).expect("a plain key")),
         }
     }
 }
-
-const STATUSES: [Option<PetStatus>; 4] =
-    [None, Some(PetStatus::Available), Some(PetStatus::Pending), Some(PetStatus::Sold)];

@@ -107,13 +107,14 @@ mod tests {
         #[test]
         fn the_link_leads_to_the_page_after_it(
             limit in 1_usize..=100,
-            status in prop::option::of(prop::sample::select(PetStatus::ALL.to_vec())),
+            filter in prop::sample::select(ListPets::every_filter()),
             last in 1_i64..,
         ) {
-            let link = next_page(&list(limit, status, None), PetId::new(last).unwrap());
+            let (list, last) = (ListPets { limit: Limit::new(limit).unwrap(), ..filter }, PetId::new(last).unwrap());
+            let link = next_page(&list, last);
             let target = link.to_str().unwrap().split_once("</v1/pets?").unwrap().1;
             let query = target.split_once('>').unwrap().0;
-            prop_assert_eq!(parse(query), Ok(list(limit, status, Some(last))));
+            prop_assert_eq!(parse(query), Ok(ListPets { after: Some(last), ..list }));
         }
 
         #[test]
