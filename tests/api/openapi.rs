@@ -80,7 +80,7 @@ fn server_urls_end_in_the_version_and_are_those_that_the_operator_names() {
 #[test]
 fn the_document_describes_the_specified_interface() {
     let document = document();
-    assert_eq!((&document["openapi"], &document["info"]["version"]), (&json!("3.1.0"), &json!("1.0.0")));
+    assert_eq!(document["openapi"], "3.1.0");
     assert_eq!(document["info"]["license"]["identifier"], "MIT OR Apache-2.0");
     assert_eq!(document["components"]["securitySchemes"]["bearer"]["scheme"], "bearer");
     let named: Vec<_> = operations(&document)
