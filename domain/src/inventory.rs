@@ -57,14 +57,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::test_values::{any_new_pet, named, pet};
+    use crate::test_values::{self, any_new_pet, named};
 
     fn rex() -> NewPet {
         named("Rex")
     }
 
     fn added(id: i64) -> PetEvent {
-        PetEvent::Added(pet(id, rex()))
+        test_values::added(id, rex())
     }
 
     /// An inventory to which pets with these ids were added.

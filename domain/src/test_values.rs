@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::{CategoryId, NewPet, Pet, PetId, PetName, PetStatus};
+use crate::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName, PetStatus};
 
 /// A pet with this name and without optional fields.
 pub fn named(name: impl AsRef<str>) -> NewPet {
@@ -37,6 +37,11 @@ pub fn largest() -> NewPet {
 /// The pet with this id.
 pub fn pet(id: i64, details: NewPet) -> Pet {
     Pet { id: PetId::new(id).expect("tests choose valid ids"), details }
+}
+
+/// The event that adds a pet with this id.
+pub fn added(id: i64, details: NewPet) -> PetEvent {
+    PetEvent::Added(pet(id, details))
 }
 
 prop_compose! {

@@ -18,8 +18,8 @@ use application::{
 };
 use clap::Parser;
 use domain::{
-    CategoryId, NewPet, PetEvent,
-    test_values::{numbered, pet},
+    CategoryId, NewPet,
+    test_values::{added, numbered},
 };
 use harness::{App, history, open_embedded, packaged_program};
 use tokio::runtime::Runtime;
@@ -134,7 +134,7 @@ fn entry(id: i64, keys_after: i64) -> Entry {
     let details = NewPet { category_id: CategoryId(id % 100), ..numbered(id.cast_unsigned()) };
     let key = (id > keys_after).then(|| format!("018f3c5e-7a1b-7c2d-9e3f-{id:012}"));
     Entry {
-        event: PetEvent::Added(pet(id, details)),
+        event: added(id, details),
         by: OwnerId("k4f1d02ab9c7e".into()),
         request_key: key.map(|key| RequestKey::new(key).expect("a valid key")),
     }

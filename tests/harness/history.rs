@@ -12,10 +12,7 @@ use application::{
     ports::{CommitId, EventLog, Position, Record},
 };
 use chrono::DateTime;
-use domain::{
-    PetEvent,
-    test_values::{named, pet},
-};
+use domain::test_values::{self, named};
 use uuid::Uuid;
 
 /// Opens the log of an embedded engine, without a service.
@@ -48,6 +45,5 @@ pub fn history(commits: u64, pets: i64, entry: impl Fn(i64) -> Entry) -> impl It
 
 /// The entry that adds a pet with this name.
 pub fn added(id: i64, name: &str) -> Entry {
-    let event = PetEvent::Added(pet(id, named(name)));
-    Entry { event, by: OwnerId("owner".into()), request_key: None }
+    Entry { event: test_values::added(id, named(name)), by: OwnerId("owner".into()), request_key: None }
 }

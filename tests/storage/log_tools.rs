@@ -26,8 +26,7 @@ fn store_in(directory: &Path, engine: &str, end: End) -> String {
     let store = format!("{engine}:{}", directory.join("log").display());
     let mut app = App::on(&store);
     for name in ["Rex", "Tom"] {
-        let pet = format!(r#"{{"name":"{name}","categoryId":1,"status":"available"}}"#);
-        assert_eq!(app.post(&pet).status, 201);
+        app.add(name);
     }
     match end {
         End::Stopped => assert!(app.terminate().success()),

@@ -10,7 +10,8 @@ use application::{
     transfer,
 };
 use async_nats::{HeaderMap, jetstream::stream::Config};
-use harness::{App, NatsCluster, NatsSync, PostgresServer, exported, open_embedded, petstore};
+use domain::test_values::numbered;
+use harness::{App, NatsCluster, NatsSync, PostgresServer, exported, json_of, open_embedded, petstore};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::task::{self, LocalSet};
@@ -24,12 +25,8 @@ const GAPS: [(&str, &[u64]); 3] = [("start", &[1]), ("middle", &[3, 4]), ("end",
 fn fill(store: &str) -> App {
     let app = App::on(store);
     for number in 1..=PETS {
-        let pet = format!(r#"{{"name":"Pet {number}","categoryId":1,"status":"available"}}"#);
-        let create = app
-            .call("POST", "/v1/pets")
-            .header("Idempotency-Key", &format!("key-{number}"))
-            .json(pet.as_str());
-        assert_eq!(create.send().status, 201);
+        let create = app.call("POST", "/v1/pets").header("Idempotency-Key", &format!("key-{number}"));
+        assert_eq!(create.json(json_of(&numbered(number)).to_string()).send().status, 201);
     }
     app
 }
@@ -80,8 +77,7 @@ fn check(store: &str, (kind, lost): (&str, &[u64]), original: &[Value], target: 
     let app = App::on(target);
     let ids: Vec<_> = app.all_pets().iter().filter_map(|pet| pet["id"].as_u64()).collect();
     assert_eq!(ids, kept, "{case}: the same pets under the same ids, served from {target}");
-    let added = app.post(r#"{"name":"New","categoryId":1,"status":"available"}"#);
-    assert_eq!(added.json()["id"].as_u64(), kept.last().map(|last| last + 1), "{case}");
+    assert_eq!(app.add("New").json()["id"].as_u64(), kept.last().map(|last| last + 1), "{case}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,10 +7,7 @@ use std::{ops::AsyncFn, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use chrono::DateTime;
-use domain::{
-    PetEvent,
-    test_values::{numbered, pet},
-};
+use domain::test_values::{added, numbered};
 use tokio::{task::JoinSet, time::timeout};
 use uuid::Uuid;
 
@@ -242,7 +239,7 @@ pub fn record_after(previous: Digest, position: u64) -> Record {
         node: NodeId(1),
         time: DateTime::UNIX_EPOCH,
         entries: vec![Entry {
-            event: PetEvent::Added(pet(position.cast_signed(), numbered(position))),
+            event: added(position.cast_signed(), numbered(position)),
             by: OwnerId("contract".into()),
             request_key: None,
         }],

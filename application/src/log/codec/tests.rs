@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use domain::test_values::{any_pet, largest, named, pet};
+use domain::test_values::{added, any_pet, largest, named};
 use proptest::prelude::*;
 
 use super::*;
@@ -10,10 +10,6 @@ use crate::Digest;
 
 /// The record of [`the_golden_commit`], byte for byte.
 const GOLDEN: &[u8] = include_bytes!("../../../golden/commit-v1.json").trim_ascii_end();
-
-fn added(id: i64, details: NewPet) -> PetEvent {
-    PetEvent::Added(pet(id, details))
-}
 
 fn the_golden_commit() -> Commit {
     let by = |id: &str| OwnerId(id.into());
@@ -155,6 +151,12 @@ fn an_unknown_event_is_named_and_never_skipped() {
         let record = sealed(&format!("{envelope}\"events\":[{event}]}}"));
         assert_eq!(decode(&record), Err(unsupported_event(kind, version)), "{event}");
     }
+}
+
+#[test]
+fn an_unknown_field_of_a_pet_is_ignored() {
+    let body = golden_body().replacen("\"available\"", "\"available\",\"later\":\"x\"", 1);
+    assert_eq!(decode(&sealed(&(body + "}"))), Ok(the_golden_commit()));
 }
 
 #[test]
