@@ -39,7 +39,7 @@ pub use server::{ListenerSettings, Tls, TlsError, listen};
 pub use settings::{ContactUrl, HttpSettings, InvalidSetting, ServerUrl};
 
 use admin::{log, metrics, probes};
-use api::{deprecation, orders, pets};
+use api::{orders, pets};
 use middleware::{
     client::has_valid_key,
     framing::require_local_host,
@@ -51,10 +51,9 @@ static METHODS: [Method; 3] = [Method::GET, Method::HEAD, Method::POST];
 
 /// The public listener. Every path under `/v1` needs a key, those that do not exist included.
 fn public(state: &Arc<AppState>) -> Router {
-    let deprecated = from_fn_with_state(state.clone(), deprecation::mark);
     let api = Router::new()
         .route("/v1/pets", get(pets::list).post(pets::create))
-        .route("/v1/pets/{petId}", get(pets::get).route_layer(deprecated))
+        .route("/v1/pets/{petId}", get(pets::get))
         .route("/v1/store/orders", get(orders::list))
         .method_not_allowed_fallback(fallback::api_method_not_allowed)
         .nest("/v1", Router::new().fallback(fallback::api_not_found))

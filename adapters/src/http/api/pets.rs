@@ -1,8 +1,10 @@
 //! The operations on pets.
 
+use std::sync::Arc;
+
 use application::{CreatePet, Page};
 use axum::{
-    extract::{Path, rejection::PathRejection},
+    extract::{Path, State, rejection::PathRejection},
     http::{
         HeaderName, HeaderValue, StatusCode,
         header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, LINK, LOCATION},
@@ -13,13 +15,14 @@ use domain::PetId;
 
 use super::{
     conditional::{Preconditions, list_tag, pet_tag},
-    idempotency,
+    deprecation, idempotency,
     list_query::{ListQuery, next_page},
     log_position::{LOG_POSITION, log_position},
     new_pet::CreateRequest,
     number, pet_json,
 };
 use crate::http::{
+    app_state::AppState,
     error::{ApiError, JSON},
     header_value,
     middleware::client::Client,
@@ -68,12 +71,27 @@ pub(crate) async fn create(
     Ok((StatusCode::CREATED, [(LOCATION, location)], replayed, pet).into_response())
 }
 
-/// `GET /v1/pets/{petId}`, deprecated. Text that is not an id gets 404.
+/// `GET /v1/pets/{petId}`, deprecated. Every response says so, and calls are counted by key, so that operators see which
+/// clients still use it.
 pub(crate) async fn get(
-    client: Client,
+    State(state): State<Arc<AppState>>,
+    client: Result<Client, ApiError>,
+    path: Result<Path<String>, PathRejection>,
+    preconditions: Preconditions,
+) -> impl IntoResponse {
+    if let Ok(client) = &client {
+        state.metrics.record_deprecated_call("/v1/pets/{petId}", &client.principal.name);
+    }
+    (deprecation::HEADERS, find(client, path, preconditions).await)
+}
+
+/// Text that is not an id gets 404.
+async fn find(
+    client: Result<Client, ApiError>,
     path: Result<Path<String>, PathRejection>,
     preconditions: Preconditions,
 ) -> Result<Response, ApiError> {
+    let client = client?;
     let store = client.store().await?;
     let id = path.ok().and_then(|Path(text)| pet_id(&text)).ok_or(ApiError::NO_SUCH_PET)?;
     let (found, position) = store.get(id)?;
