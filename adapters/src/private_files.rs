@@ -12,10 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::{
-    fs::{OFlags, StatVfsMountFlags, statvfs},
-    process::geteuid,
-};
+use rustix::{fs::OFlags, process::geteuid};
 
 /// Modes: only the owner may read files and list directories.
 pub(crate) const FILE_MODE: u32 = 0o600;
@@ -23,6 +20,9 @@ pub(crate) const DIRECTORY_MODE: u32 = 0o700;
 
 /// The delay between attempts to take a lock: the system has no lock with a timeout.
 const LOCK_RETRY_DELAY: Duration = Duration::from_millis(10);
+
+const LINK: &str = "it is a symbolic link, which petstore does not follow: remove it";
+const NOT_A_FILE: &str = "it is not a regular file";
 
 pub(crate) fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."))
@@ -48,9 +48,9 @@ pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
 
 /// Reads a regular file of at most `max` bytes that an operator has named, through links.
 pub(crate) fn read_named(path: &Path, max: u64) -> io::Result<Vec<u8>> {
-    let file = options(OFlags::empty()).read(true).open(path)?;
+    let file = open_with(path, OFlags::empty(), OpenOptions::new().read(true))?;
     if !file.metadata()?.is_file() {
-        return Err(invalid("it is not a regular file"));
+        return Err(invalid(NOT_A_FILE));
     }
     read_up_to(&file, max)
 }
@@ -62,22 +62,17 @@ pub(crate) fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
 
 /// Opens an existing file of petstore for reading.
 pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
-    open_own(path, options(OFlags::NOFOLLOW).read(true))
-}
-
-/// Opens an existing file of petstore for reading with direct I/O.
-pub(crate) fn open_past_cache(path: &Path) -> io::Result<File> {
-    open_own(path, options(OFlags::NOFOLLOW | OFlags::DIRECT).read(true))
+    open_own(path, OpenOptions::new().read(true))
 }
 
 /// Opens an existing file of petstore for reading and writing.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
-    open_own(path, options(OFlags::NOFOLLOW).read(true).write(true))
+    open_own(path, OpenOptions::new().read(true).write(true))
 }
 
 /// Opens a file of petstore for reading and writing, and creates it if it is missing.
 pub(crate) fn open_or_create(path: &Path) -> io::Result<File> {
-    open_own(path, options(OFlags::NOFOLLOW).read(true).write(true).create(true))
+    open_own(path, OpenOptions::new().read(true).write(true).create(true))
 }
 
 /// Creates a file of petstore, or truncates the existing one.
@@ -96,18 +91,12 @@ pub(crate) fn if_exists<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Rejects a path unless it is free or a regular file with one name. For files that a library opens itself: a change
-/// between this check and the opening is not detected.
-pub(crate) fn check_file(path: &Path) -> io::Result<()> {
-    let about = if_exists(path.symlink_metadata())?;
-    about.map_or(Ok(()), |about| check_alone(&about).map_err(|error| at(path, &error)))
-}
-
-/// Rejects a path unless it is free or a directory.
-pub(crate) fn check_directory(path: &Path) -> io::Result<()> {
+/// Rejects a link or a special file at `path`. For files and directories that a library opens itself: a change between
+/// this check and the opening is not detected.
+pub(crate) fn check(path: &Path) -> io::Result<()> {
     match if_exists(path.symlink_metadata())? {
-        Some(about) if about.is_symlink() => Err(at(path, &link())),
-        Some(about) if !about.is_dir() => Err(at(path, &invalid("it is not a directory"))),
+        Some(about) if !about.is_dir() => check_alone(&about)
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
         Some(_) | None => Ok(()),
     }
 }
@@ -147,23 +136,20 @@ pub(crate) fn replace_with(path: &Path, write: impl FnOnce(&mut File) -> io::Res
     Ok(file)
 }
 
-/// Whether users other than the owner may change the file. Never on a read-only mount.
+/// Whether users other than the owner may change the file.
 pub(crate) fn is_writable_by_others(path: &Path) -> bool {
-    path.metadata().is_ok_and(|file| file.mode() & 0o022 != 0) && !is_mounted_read_only(path)
+    path.metadata().is_ok_and(|file| file.mode() & 0o022 != 0)
 }
 
 /// Whether every user may replace this file, because its directory is writable. In a sticky directory, files of root
 /// and of this user cannot be replaced.
 pub(crate) fn is_replaceable_by_others(path: &Path) -> bool {
-    let directory = directory_of(path);
-    let (Ok(about), Ok(file)) = (directory.metadata(), path.symlink_metadata()) else { return false };
-    let is_sticky = about.mode() & 0o1000 != 0;
+    let (Ok(directory), Ok(file)) = (directory_of(path).metadata(), path.symlink_metadata()) else {
+        return false;
+    };
+    let is_sticky = directory.mode() & 0o1000 != 0;
     let is_ours = file.uid() == 0 || file.uid() == geteuid().as_raw();
-    about.mode() & 0o002 != 0 && !(is_sticky && is_ours) && !is_mounted_read_only(directory)
-}
-
-fn is_mounted_read_only(path: &Path) -> bool {
-    statvfs(path).is_ok_and(|mount| mount.f_flag.contains(StatVfsMountFlags::RDONLY))
+    directory.mode() & 0o002 != 0 && !(is_sticky && is_ours)
 }
 
 /// Whether every user of the machine may read the file.
@@ -171,17 +157,16 @@ pub(crate) fn is_readable_by_all(path: &Path) -> bool {
     path.metadata().is_ok_and(|file| file.mode() & 0o004 != 0)
 }
 
-/// Options to open a file. Opening does not wait for the other end of a pipe that was put in the place of the file.
-fn options(flags: OFlags) -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.mode(FILE_MODE).custom_flags((flags | OFlags::NONBLOCK).bits().cast_signed());
-    options
-}
-
-fn open_own(path: &Path, options: &OpenOptions) -> io::Result<File> {
-    let file = options.open(path).map_err(|error| if path.is_symlink() { link() } else { error })?;
+fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let file = open_with(path, OFlags::NOFOLLOW, options)
+        .map_err(|error| if path.is_symlink() { invalid(LINK) } else { error })?;
     check_alone(&file.metadata()?)?;
     Ok(file)
+}
+
+/// Does not wait for the other end of a pipe that was put in the place of the file.
+fn open_with(path: &Path, flags: OFlags, options: &mut OpenOptions) -> io::Result<File> {
+    options.mode(FILE_MODE).custom_flags((flags | OFlags::NONBLOCK).bits().cast_signed()).open(path)
 }
 
 fn read_up_to(file: &File, max: u64) -> io::Result<Vec<u8>> {
@@ -196,19 +181,11 @@ fn read_up_to(file: &File, max: u64) -> io::Result<Vec<u8>> {
 /// Rejects everything but a regular file with one name.
 fn check_alone(about: &Metadata) -> io::Result<()> {
     match about.file_type() {
-        kind if kind.is_symlink() => Err(link()),
-        kind if !kind.is_file() => Err(invalid("it is not a regular file")),
+        kind if kind.is_symlink() => Err(invalid(LINK)),
+        kind if !kind.is_file() => Err(invalid(NOT_A_FILE)),
         _ if about.nlink() > 1 => Err(invalid("it has another hard link: remove that link")),
         _ => Ok(()),
     }
-}
-
-fn at(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-}
-
-fn link() -> io::Error {
-    invalid("it is a symbolic link, which petstore does not follow: remove it")
 }
 
 fn invalid(why: &'static str) -> io::Error {

@@ -27,7 +27,7 @@ use super::embedded::{
     CloseMode, EmbeddedLog, Engine, FoundRecords, Layout, Records, Visit, check_nothing_is_lost, damaged,
     io_error, one_line, silence_panics, sync_files,
 };
-use crate::private_files::{self, check_directory, check_file, create_directories, if_exists};
+use crate::private_files::{self, check, create_directories, if_exists};
 
 use inspect::SEGMENT;
 
@@ -58,11 +58,11 @@ impl Engine for Sled {
     /// Without the directory for large values, which is always empty.
     fn files(layout: &Layout) -> io::Result<Vec<PathBuf>> {
         let mut files = Vec::new();
-        check_directory(&directory(layout))?;
+        check(&directory(layout))?;
         for entry in if_exists(fs::read_dir(directory(layout)))?.into_iter().flatten() {
             let entry = entry?;
+            check(&entry.path())?;
             if !entry.file_type()?.is_dir() {
-                check_file(&entry.path())?;
                 files.push(entry.path());
             }
         }

@@ -22,7 +22,7 @@ use super::embedded::{
     CloseMode, EmbeddedLog, Engine, FoundRecords, Layout, StoreCopy, check_nothing_is_lost, io_error,
     open_copy,
 };
-use crate::private_files::{check_file, create_file};
+use crate::private_files::{check, create_file};
 
 use connection::{READ_ONLY, READ_UNCHANGING, VERSION, WRITE, connect, holds_log, log_error};
 
@@ -75,10 +75,10 @@ impl Engine for Sqlite {
     fn files(layout: &Layout) -> io::Result<Vec<PathBuf>> {
         // SQLite does not follow symbolic links here, but changes the owner of its files to that of the database, even
         // through hard links.
-        check_file(&layout.with_suffix("-shm"))?;
+        check(&layout.with_suffix("-shm"))?;
         // The journal exists only while a database is being created.
         let files = ["", "-wal", "-journal"].map(|ending| layout.with_suffix(ending));
-        files.iter().try_for_each(|file| check_file(file))?;
+        files.iter().try_for_each(|file| check(file))?;
         Ok(files.into_iter().filter(|file| file.exists()).collect())
     }
 

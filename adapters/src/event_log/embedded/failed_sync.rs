@@ -20,7 +20,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{Advice, fadvise},
+    fs::{Advice, OFlags, fadvise, fcntl_setfl},
     io::Errno,
 };
 
@@ -79,7 +79,8 @@ pub(super) fn bring_to_disk(path: &Path) -> io::Result<()> {
 
 /// Opens the file for direct I/O; `None` if the file system does not support it.
 fn open_past_cache(path: &Path) -> io::Result<Option<File>> {
-    let tried = private_files::open_past_cache(path).and_then(|file| {
+    let tried = private_files::open_to_read(path).and_then(|file| {
+        fcntl_setfl(&file, OFlags::DIRECT)?;
         read_block(&file, aligned(&mut vec![0; 2 * ALIGNMENT]), 0)?;
         Ok(file)
     });

@@ -6,7 +6,7 @@ use application::ports::{Fault, LogError};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 use super::{io_error::io_error, layout::Layout};
-use crate::private_files::{check_file, create_file};
+use crate::private_files::{check, create_file};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -73,7 +73,7 @@ pub(super) fn check_room(store: &Path, bytes: u64) -> Result<(), LogError> {
 pub(super) fn make_room_to_open(Layout { directory, ballast, .. }: &Layout) {
     // Without a ballast, opening has to do with the free space.
     if Space::of(directory).is_ok_and(|space| space.free < space.ballast())
-        && check_file(ballast).is_ok()
+        && check(ballast).is_ok()
         && fs::remove_file(ballast).is_ok()
     {
         tracing::warn!(
@@ -86,7 +86,7 @@ pub(super) fn make_room_to_open(Layout { directory, ballast, .. }: &Layout) {
 
 /// Creates the ballast if it is missing and the disk has room for it.
 pub(super) fn create_ballast(Layout { directory, ballast, .. }: &Layout) {
-    if let Err(error) = check_file(ballast) {
+    if let Err(error) = check(ballast) {
         tracing::warn!(target: "petstore::storage", %error, "cannot use the ballast file");
         return;
     }
