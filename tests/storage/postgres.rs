@@ -103,7 +103,7 @@ async fn a_rejected_session_says_why_and_reveals_no_password() {
         (url.replace("hunter2", "hunter3"), "(SQLSTATE 28P01); check the user and the password"),
         (url.replace(":hunter2", ""), "password missing"),
         (server.url("nowhere"), "(SQLSTATE 3D000); create the database, or correct the URL"),
-        (format!("{url}?sslmode=require"), "TLS"),
+        (format!("{url}?sslmode=verify-full"), "TLS"),
     ] {
         let rejected = PostgresLog::open(&url).await.unwrap_err();
         assert_eq!(rejected.fault, Fault::CannotOpen, "{rejected}");
@@ -150,9 +150,8 @@ async fn tls_is_used_with_the_trust_that_the_url_asks_for() {
                      WHERE application_name = 'petstore'";
     for (url, response) in [
         (format!("{url}?sslmode=disable"), "f"),
-        (url.clone(), "t"),
-        (format!("{url}?sslmode=require"), "t"),
-        (format!("{url}?sslmode=verify-ca&sslrootcert={}", ours.display()), "t"),
+        (url.clone(), "f"),
+        (format!("{by_name}?sslrootcert={}", ours.display()), "t"),
         (format!("{by_name}?sslmode=verify-full&sslrootcert={}", ours.display()), "t"),
     ] {
         let log = open(&url).await;
@@ -168,8 +167,7 @@ async fn tls_is_used_with_the_trust_that_the_url_asks_for() {
     for url in [
         format!("{url}?sslmode=verify-full&sslrootcert={}", ours.display()),
         format!("{by_name}?sslmode=verify-full&sslrootcert={}", theirs.display()),
-        format!("{by_name}?sslmode=verify-ca&sslrootcert={}", theirs.display()),
-        format!("{by_name}?sslmode=require&sslrootcert={}", theirs.display()),
+        format!("{by_name}?sslrootcert={}", theirs.display()),
         format!("{by_name}?sslmode=verify-full"),
     ] {
         let rejected = PostgresLog::open(&url).await.unwrap_err();

@@ -12,20 +12,12 @@ use crate::event_log::environment::Environment;
 
 pub(super) struct Passwords(Vec<[String; 5]>);
 
-/// Reads the file at `named`, or else the one that `PGPASSFILE` names, or else `~/.pgpass` if it exists.
+/// Reads the file at `named`, or else the one that `PGPASSFILE` names.
 pub(super) fn load(
     named: Option<PathBuf>,
     environment: Environment<'_>,
 ) -> Result<Option<Passwords>, LogError> {
-    if let Some(path) = named.or_else(|| environment("PGPASSFILE").map(PathBuf::from)) {
-        return read(&path).map(Some);
-    }
-    let path = environment("HOME").map(|home| PathBuf::from(home).join(".pgpass"));
-    let Some(path) = path.filter(|path| path.exists()) else { return Ok(None) };
-    // The default file was not named explicitly, so a bad one is not fatal.
-    Ok(read(&path)
-        .inspect_err(|error| tracing::warn!(target: "petstore::storage", %error, "password file ignored"))
-        .ok())
+    named.or_else(|| environment("PGPASSFILE").map(PathBuf::from)).map(|path| read(&path)).transpose()
 }
 
 fn read(path: &Path) -> Result<Passwords, LogError> {

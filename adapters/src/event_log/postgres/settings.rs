@@ -14,10 +14,7 @@ use tokio_postgres::{
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{
-    error_mapping, passfile,
-    tls::{self, Trust},
-};
+use super::{error_mapping, passfile, tls};
 use crate::event_log::{environment::Environment, loopback::is_loopback};
 
 /// How long opening a session may take if the URL names one server, unless it has a `connect_timeout`.
@@ -123,27 +120,23 @@ impl Url {
         Ok(split)
     }
 
-    /// Whether to encrypt the connection to `host`, and which certificates to trust. The modes are those of
-    /// PostgreSQL's own clients except `allow`, with two differences on a network: the default is `verify-full`, and modes that accept
-    /// any certificate are rejected, because an attacker in between could impersonate the server.
-    fn encryption(&self, host: &str) -> Result<(SslMode, Option<Trust>), LogError> {
-        let modes = "disable, prefer, require, verify-ca or verify-full";
-        let (mode, trust) = match self.sslmode.as_deref() {
-            Some("disable") => return Ok((SslMode::Disable, None)),
-            None if is_loopback(host) => (SslMode::Prefer, Trust::Any),
-            Some("prefer") => (SslMode::Prefer, Trust::Any),
-            Some("require") if self.sslrootcert.is_none() => (SslMode::Require, Trust::Any),
-            Some("require" | "verify-ca") => (SslMode::Require, Trust::Issuer),
-            None | Some("verify-full") => (SslMode::Require, Trust::IssuerAndName),
-            Some(_) => return Err(unusable(format!("sslmode must be {modes} in a PostgreSQL URL"))),
+    /// Creates the TLS connector for `host`, or returns `None` for no encryption. On a network, the default is
+    /// `verify-full`. The modes that accept any certificate, or one for another host, are not supported: an attacker in
+    /// between could impersonate the server.
+    fn tls(&self, host: &str) -> Result<Option<MakeRustlsConnect>, LogError> {
+        let is_encrypted = match self.sslmode.as_deref() {
+            Some("disable") => false,
+            Some("verify-full") => true,
+            None => self.sslrootcert.is_some() || !is_loopback(host),
+            Some(_) => {
+                let rule = "the sslmode in a PostgreSQL URL must be verify-full, with sslrootcert=FILE for a private CA, \
+                            or disable if the network is trusted";
+                return Err(unusable(rule.into()));
+            }
         };
-        if trust == Trust::Any && !is_loopback(host) {
-            return Err(unusable(format!(
-                "this sslmode accepts any certificate, so {host} could be an impostor: use sslmode=verify-full with \
-                 sslrootcert=FILE, or sslmode=disable if the network is trusted"
-            )));
-        }
-        Ok((mode, Some(trust)))
+        // Without a file, the certificates of the system are trusted.
+        let roots = self.sslrootcert.as_deref().filter(|file| *file != "system").map(Path::new);
+        is_encrypted.then(|| tls::connector(roots)).transpose()
     }
 }
 
@@ -164,8 +157,6 @@ fn targets(
     if ports.len() > 1 && ports.len() != hosts.len() {
         return Err(unusable("a PostgreSQL URL names one port, or one for each host".into()));
     }
-    // Without a file, the certificates of the system are trusted.
-    let roots = url.sslrootcert.as_deref().filter(|file| *file != "system").map(Path::new);
     let timeout = if hosts.len() > 1 { CONNECT_TIMEOUT_AMONG_SEVERAL } else { CONNECT_TIMEOUT };
     let targets = hosts.iter().enumerate().map(|(nth, host)| {
         let port = ports.get(nth).or(ports.first()).copied().unwrap_or(DEFAULT_PORT);
@@ -173,9 +164,9 @@ fn targets(
         config.port(port);
         let (name, tls) = match host {
             Host::Tcp(name) => {
-                let (mode, trust) = url.encryption(name)?;
-                config.host(name).ssl_mode(mode);
-                (name.clone(), trust.map(|trust| tls::connector(trust, roots)).transpose()?)
+                let tls = url.tls(name)?;
+                config.host(name).ssl_mode(if tls.is_some() { SslMode::Require } else { SslMode::Disable });
+                (name.clone(), tls)
             }
             Host::Unix(path) => {
                 config.host_path(path).ssl_mode(SslMode::Disable);
