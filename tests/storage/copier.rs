@@ -40,13 +40,12 @@ struct Failing {
     waits: Mutex<VecDeque<Failure>>,
     reads: Mutex<VecDeque<Failure>>,
     appends: Mutex<VecDeque<Failure>>,
-    record_limit: usize,
 }
 
 impl Failing {
     fn new(log: MemoryLog) -> Self {
         let (waits, reads, appends) = Default::default();
-        Self { log, waits, reads, appends, record_limit: usize::MAX }
+        Self { log, waits, reads, appends }
     }
 }
 
@@ -99,10 +98,6 @@ impl EventLog for Failing {
             Some(Failure::None | Failure::ShowsNothing) | None => self.log.append(expected, record).await,
         }
     }
-
-    fn record_limit(&self) -> usize {
-        self.record_limit
-    }
 }
 
 async fn copied(from: &dyn EventLog, to: &dyn EventLog) -> Result<Tally, CopyError> {
@@ -137,21 +132,6 @@ async fn follow(from: &Failing, to: &Failing) -> (Vec<u128>, Option<CopyError>) 
 
 fn failing(faults: &[Fault]) -> Mutex<VecDeque<Failure>> {
     Mutex::new(faults.iter().copied().map(Failure::Fails).collect())
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_target_that_does_not_accept_every_record_stays_empty() {
-    let from = history(3).await;
-    let mut tally = Tally::default();
-    transfer::walk::<LogError>(&from, &mut tally, async |_, _| Ok(())).await.unwrap();
-    let largest = tally.largest;
-    let small = Failing { record_limit: largest - 1, ..Failing::new(MemoryLog::default()) };
-    let rejected = copied(&from, &small).await.unwrap_err();
-    let CopyError::TooLarge { largest: size, limit } = rejected else { panic!("{rejected}") };
-    assert_eq!((size, limit, small.head().await), (largest, largest - 1, Ok(Position::START)));
-    let large = Failing { record_limit: largest, ..Failing::new(MemoryLog::default()) };
-    copied(&from, &large).await.unwrap();
-    assert_eq!(large.head().await, Ok(Position(3)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,12 +7,12 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::time;
 
-use super::{Tally, holds, walk};
+use super::{Tally, holds};
 use crate::{
     backoff::Backoff,
     log::{codec, commit::Commit},
     ports::{
-        AppendError, CommitId, EventLog, Fault, LogError, LogSource, Position, RECORD_MAX, ReadBound, Record,
+        AppendError, CommitId, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record,
         StoredRecord, Version,
     },
 };
@@ -74,14 +74,6 @@ pub enum CopyError {
     /// The target holds commits, and only an empty one can start a new history.
     #[error("the target is not empty: salvaging around gaps starts a new history, which needs an empty log")]
     NotEmpty,
-    /// A record of the source is larger than the target accepts: nothing was copied.
-    #[error("a record of {largest} bytes is over the target's limit of {limit}")]
-    TooLarge {
-        /// The size of the largest record.
-        largest: usize,
-        /// The largest size that the target accepts.
-        limit: usize,
-    },
     /// Another process writes to the target.
     #[error("another process is writing to the target (position {0}): stop it and start again")]
     TargetInUse(Position),
@@ -95,12 +87,6 @@ impl From<LogError> for CopyError {
 }
 
 impl CopyError {
-    /// Rejects a target that does not accept a record of this size.
-    pub fn check_size(largest: usize, to: &dyn EventLog) -> Result<(), Self> {
-        let limit = to.record_limit();
-        if largest > limit { Err(Self::TooLarge { largest, limit }) } else { Ok(()) }
-    }
-
     /// Whether the side that failed may recover without help.
     fn may_pass(&self) -> bool {
         match self {
@@ -108,18 +94,15 @@ impl CopyError {
             Self::Target(error) => {
                 matches!(error.fault, Fault::Unreachable | Fault::WriteFailed | Fault::Full)
             }
-            Self::AnotherHistory(_)
-            | Self::SourceBehind { .. }
-            | Self::NotEmpty
-            | Self::TooLarge { .. }
-            | Self::TargetInUse(_) => false,
+            Self::AnotherHistory(_) | Self::SourceBehind { .. } | Self::NotEmpty | Self::TargetInUse(_) => {
+                false
+            }
         }
     }
 }
 
-/// Copies `from` into `to`, and counts in `tally` what the target holds. Resumes where an earlier copy stopped; rejects a
-/// target with a different history, and, before anything is copied up to the head, one that does not accept every record.
-/// A copy up to the head changes nothing in a target that holds the whole source, and possibly more.
+/// Copies `from` into `to`, and counts in `tally` what the target holds. Resumes where an earlier copy stopped, and
+/// rejects a target with a different history. A copy up to the head changes nothing in a target that holds the whole source, and possibly more.
 pub async fn copy(
     from: &dyn LogSource,
     to: &dyn EventLog,
@@ -128,12 +111,8 @@ pub async fn copy(
     mut report: impl FnMut(CopyStep<'_>),
 ) -> Result<(), CopyError> {
     let mut target = CopyTarget::open(to).await?;
-    match (until, &target.last) {
-        (Until::Head, _) => check_sizes(from, to).await?,
-        (Until::Stopped, Some(last)) => {
-            *tally = Tally::resume(last.clone()).map_err(CopyError::Target)?;
-        }
-        (Until::Stopped, None) => {}
+    if let (Until::Stopped, Some(last)) = (until, &target.last) {
+        *tally = Tally::resume(last.clone()).map_err(CopyError::Target)?;
     }
     let mut failures = 0;
     loop {
@@ -188,17 +167,6 @@ async fn copy_on(
             report(CopyStep::Stored(&commit));
         }
     }
-}
-
-/// Rejects a target that does not accept every record of the source. An error that ends this walk is reported later, by the copy
-/// itself.
-async fn check_sizes(from: &dyn LogSource, to: &dyn EventLog) -> Result<(), CopyError> {
-    if to.record_limit() >= RECORD_MAX {
-        return Ok(());
-    }
-    let mut tally = Tally::default();
-    let _ = walk::<LogError>(from, &mut tally, async |_, _| Ok(())).await;
-    CopyError::check_size(tally.largest, to)
 }
 
 /// The source must hold the last commit of the target.

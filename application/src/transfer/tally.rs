@@ -40,8 +40,6 @@ pub struct Tally {
     pub events: u64,
     /// The total size of the records, in bytes.
     pub bytes: u64,
-    /// The size of the largest record.
-    pub largest: usize,
     /// The times of the first and the last commit.
     pub span: Option<(DateTime<Utc>, DateTime<Utc>)>,
     digest: Sha256,
@@ -93,7 +91,6 @@ impl Tally {
     /// Adds the next record. Its events are not counted.
     pub fn add(&mut self, record: StoredRecord) {
         self.bytes += record.bytes.len() as u64;
-        self.largest = self.largest.max(record.bytes.len());
         self.digest.update(&record.bytes);
         self.last = Some(record);
     }

@@ -72,19 +72,17 @@ fn after_an_interrupt(command: &LogCommand) -> &'static str {
 
 /// Adds advice to an error: what to do about a damaged log, or about a record that is too large for its target.
 fn advise(error: anyhow::Error) -> anyhow::Error {
-    let log_error = match error.downcast_ref() {
-        Some(CopyError::TooLarge { .. }) => {
-            return anyhow!(
-                "{error}: choose another engine, or raise the limit of its servers (NATS: max_payload)"
-            );
+    let advice = match error.downcast_ref() {
+        Some(CopyError::Target(LogError { fault: Fault::TooLarge, .. })) => {
+            "choose another engine, or raise the limit of its servers (NATS: max_payload)"
         }
-        Some(CopyError::Source(error)) => Some(error),
-        Some(_) | None => error.downcast_ref(),
+        Some(CopyError::Source(LogError { fault: Fault::Damaged, .. })) => DAMAGE_ADVICE,
+        Some(_) | None => match error.downcast_ref() {
+            Some(LogError { fault: Fault::Damaged, .. }) => DAMAGE_ADVICE,
+            Some(_) | None => return error,
+        },
     };
-    match log_error {
-        Some(LogError { fault: Fault::Damaged, .. }) => anyhow!("{error}; {DAMAGE_ADVICE}"),
-        Some(_) | None => error,
-    }
+    anyhow!("{error}; {advice}")
 }
 
 async fn carry_out(command: LogCommand) -> anyhow::Result<()> {

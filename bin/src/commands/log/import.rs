@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, anyhow};
 use application::{
     ports::Position,
-    transfer::{self, CopyError, ExportError, Tally},
+    transfer::{self, ExportError, Tally},
 };
 
 use super::{progress::ProgressDisplay, report};
@@ -17,33 +17,31 @@ use crate::{store_url::StoreUrl, wire};
 
 pub(super) async fn run(file: &Path, url: &StoreUrl) -> anyhow::Result<()> {
     if file == Path::new("-") {
-        return import(io::stdin().lock(), "standard input", 0, url, ProgressDisplay::without_end()).await;
+        return import(io::stdin().lock(), "standard input", url, ProgressDisplay::without_end()).await;
     }
     let name = file.display().to_string();
     let cannot_open = || format!("cannot open {name}");
     let mut opened = File::open(file).with_context(cannot_open)?;
-    let (mut progress, mut largest) = (ProgressDisplay::without_end(), 0);
+    let mut progress = ProgressDisplay::without_end();
     if opened.metadata().with_context(cannot_open)?.is_file() {
         // Check the whole file first: a partial import would look complete.
         let complete = transfer::check_export(BufReader::new(&opened))
             .await
             .map_err(|error| anyhow!("cannot import {name}: {error}"))?;
-        (progress, largest) = (ProgressDisplay::up_to(complete.position()), complete.largest);
+        progress = ProgressDisplay::up_to(complete.position());
         opened.rewind()?;
     }
-    import(BufReader::new(opened), &name, largest, url, progress).await
+    import(BufReader::new(opened), &name, url, progress).await
 }
 
-/// Imports records from the file or stream `name`. `largest` is the size of the largest one, or 0 if unknown.
+/// Imports records from the file or stream `name`.
 async fn import(
     lines: impl BufRead,
     name: &str,
-    largest: usize,
     url: &StoreUrl,
     progress: ProgressDisplay,
 ) -> anyhow::Result<()> {
     wire::with_log(url, async |log| {
-        CopyError::check_size(largest, log)?;
         let before = log.head().await?;
         let mut tally = Tally::default();
         let imported = transfer::import(lines, log, &mut tally, |position| progress.reached(position)).await;
@@ -55,10 +53,10 @@ async fn import(
                     "{url} now holds the history up to position {position}, and importing a complete export resumes from there"
                 ),
             };
-            match &error {
-                ExportError::Target(_) => anyhow!("{error}"),
+            match error {
+                ExportError::Target(error) => error.into(),
                 ExportError::File(error) => anyhow!("cannot read {name}: {error}; {outcome}"),
-                ExportError::Log(_) | ExportError::NotAnExport { .. } => {
+                error @ (ExportError::Log(_) | ExportError::NotAnExport { .. }) => {
                     anyhow!("cannot import {name}: {error}; {outcome}")
                 }
             }
