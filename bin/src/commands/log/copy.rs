@@ -1,11 +1,7 @@
 //! `petstore log copy`: copies a history to another engine. With `--follow`, keeps the copy up to date, and reports its
 //! lag.
 
-use std::{
-    cell::Cell,
-    convert::Infallible,
-    time::{Duration, Instant},
-};
+use std::{cell::Cell, convert::Infallible, time::Duration};
 
 use anyhow::{anyhow, bail};
 use application::{
@@ -13,8 +9,7 @@ use application::{
     ports::{Fault, LogError, LogSource, Position},
     transfer::{self, CopyStep, Tally, Until},
 };
-use chrono::{DateTime, SecondsFormat, Utc};
-use tokio::{sync::watch, time};
+use tokio::time;
 
 use super::{progress, report};
 use crate::{config::AccessArguments, stop_signals::StopSignals, store_url::StoreUrl, wire};
@@ -24,21 +19,6 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The delay before an unreachable log is opened again.
 const REOPEN_DELAY: Duration = Duration::from_secs(1);
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Reached {
-    position: Position,
-    /// The time of its last commit, by the clock of the node that wrote it.
-    time: Option<DateTime<Utc>>,
-}
-
-/// The last measured lag of the copy.
-#[derive(Debug, Clone, Copy)]
-struct Lag {
-    commits: u64,
-    millis: u128,
-    measured: Instant,
-}
 
 /// Copies up to the head.
 pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, access: &AccessArguments) -> anyhow::Result<()> {
@@ -75,18 +55,16 @@ pub(super) async fn follow(
         opened = opened => opened?,
         () = signals.received() => return Ok(()),
     };
-    let reached = watch::Sender::new(Reached::default());
-    let (mut waiting, mut tally, lag) = (false, Tally::default(), Cell::new(None));
+    let reached = Cell::new(Position::START);
+    let (mut waiting, mut tally) = (false, Tally::default());
     let copying = transfer::copy(&*source, &*target, Until::Stopped, &mut tally, |step| match step {
         CopyStep::Resumed(position) => {
             let what = if waiting { "resumed" } else { "following" };
             report::field(what, format!("{from} after position {position}, to {to}"));
             waiting = false;
-            reached.send_modify(|reached| reached.position = position);
+            reached.set(position);
         }
-        CopyStep::Stored(commit) => {
-            reached.send_replace(Reached { position: commit.position, time: Some(commit.time) });
-        }
+        CopyStep::Stored(commit) => reached.set(commit.position),
         CopyStep::Waiting(error) => {
             // Once for each outage.
             if !waiting {
@@ -101,26 +79,19 @@ pub(super) async fn follow(
             wire::close_log(&*target).await;
             return Err(anyhow!("{error}; the copy ends at position {}", tally.position()));
         }
-        never = report_lag(&*source, reached.subscribe(), &lag, report_every) => match never {},
+        never = report_lag(&*source, &reached, report_every) => match never {},
         () = signals.received() => {}
     }
     // An append that was interrupted may have been stored.
-    let position = target.head().await.unwrap_or(reached.borrow().position);
+    let position = target.head().await.unwrap_or(reached.get());
     wire::close_log(&*target).await;
     report::field("stopped", format!("the copy ends at position {position}"));
-    if let Some(time) = reached.borrow().time {
-        report::field("last", time.to_rfc3339_opts(SecondsFormat::Millis, true));
-    }
     let behind = match time::timeout(HEAD_TIMEOUT, source.head()).await {
         Ok(Ok(head)) => format!("{} commits", head.0.saturating_sub(position.0)),
         Ok(Err(error)) => format!("unknown: {error}; later commits are not in the copy"),
         Err(_) => "unknown: the source does not respond; later commits are not in the copy".to_owned(),
     };
     report::field("behind", behind);
-    if let Some(Lag { commits, millis, measured }) = lag.get() {
-        let ago = measured.elapsed().as_millis();
-        report::field("lag", format!("{commits} commits, {millis} ms (measured {ago} ms ago)"));
-    }
     report::field(
         "next",
         format!("run the same command to resume, or petstore serve --store {to} to serve the copy"),
@@ -145,33 +116,16 @@ async fn retrying<L>(open: impl AsyncFn() -> Result<L, LogError>) -> Result<L, L
     }
 }
 
-/// Reports the lag at intervals. It measures how long the copy takes to reach the current head of the source, so no two
-/// clocks are compared.
-async fn report_lag(
-    source: &dyn LogSource,
-    mut reached: watch::Receiver<Reached>,
-    lag: &Cell<Option<Lag>>,
-    every: Duration,
-) -> Infallible {
+/// Reports at intervals how many of the commits that the source held one interval before are missing from the copy.
+async fn report_lag(source: &dyn LogSource, reached: &Cell<Position>, every: Duration) -> Infallible {
     loop {
+        let head = source.head().await;
         time::sleep(every).await;
-        let asked = Instant::now();
-        let head = match source.head().await {
-            Ok(head) => head,
-            Err(error) => {
-                report::field("behind", format!("unknown: {error}"));
-                continue;
-            }
+        let position = reached.get();
+        let behind = match head {
+            Ok(head) => format!("{} commits", head.0.saturating_sub(position.0)),
+            Err(error) => format!("unknown: {error}"),
         };
-        let commits = head.0.saturating_sub(reached.borrow().position.0);
-        let caught_up =
-            time::timeout(every, reached.wait_for(|reached| reached.position >= head)).await.is_ok();
-        let (than, millis) = (if caught_up { "" } else { "more than " }, asked.elapsed().as_millis());
-        lag.set(Some(Lag { commits, millis, measured: asked }));
-        let position = reached.borrow().position;
-        report::field(
-            "behind",
-            format!("{commits} commits, {than}{millis} ms; the copy is at position {position}"),
-        );
+        report::field("behind", format!("{behind}; the copy is at position {position}"));
     }
 }
