@@ -24,6 +24,7 @@ use crate::{config::LogCommand, output, wire::DAMAGE_ADVICE};
 
 /// How long an interrupted command may take to clean up. A command that blocks on its input or output never does.
 const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(1);
+const INTERRUPTED: &str = "interrupted: run the same command again; a copy or import resumes";
 
 #[tokio::main]
 pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
@@ -36,37 +37,17 @@ pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
         // It handles signals itself.
         return copy::follow(&from, &to, &access, report_every).await;
     }
-    let what_to_do = after_an_interrupt(&command);
-    tokio::spawn(async move {
+    tokio::spawn(async {
         if tokio::signal::ctrl_c().await.is_ok() {
             tokio::time::sleep(INTERRUPT_TIMEOUT).await;
-            output::print_error(format_args!("petstore: interrupted{}: {what_to_do}", progress::so_far()));
+            output::print_error(format_args!("petstore: {INTERRUPTED}"));
             process::exit(1);
         }
     });
     tokio::select! {
         outcome = carry_out(command) => outcome.map_err(advise),
         // Returns normally, so that a temporary copy of a store is deleted.
-        _ = tokio::signal::ctrl_c() => bail!("interrupted{}: {what_to_do}", progress::so_far()),
-    }
-}
-
-/// The state that an interrupted command leaves, and what to do next.
-fn after_an_interrupt(command: &LogCommand) -> &'static str {
-    match command {
-        LogCommand::Stat(_) | LogCommand::Verify { .. } | LogCommand::Find(_) => {
-            "nothing was changed; run it again"
-        }
-        LogCommand::Tail { .. } => "nothing was changed",
-        LogCommand::Export(_) => "the export is incomplete; run it again",
-        LogCommand::Import { .. }
-        | LogCommand::Copy { .. }
-        | LogCommand::Salvage { accept_gaps: false, .. } => {
-            "the target keeps what was copied; run the same command to resume"
-        }
-        LogCommand::Salvage { accept_gaps: true, .. } => {
-            "the target is incomplete; start again with an empty one"
-        }
+        _ = tokio::signal::ctrl_c() => bail!(INTERRUPTED),
     }
 }
 

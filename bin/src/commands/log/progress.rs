@@ -1,26 +1,11 @@
 //! Progress bars of the log commands. They appear on a terminal only.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use application::{
     log::commit::Commit,
     ports::{EventLog, LogError, LogSource, Position},
     transfer::{self, CopyError, CopyStep, Tally, Until},
 };
 use indicatif::{ProgressBar, ProgressStyle};
-
-/// The last position, and the end if it is known, for the message after an interrupt.
-static REACHED: AtomicU64 = AtomicU64::new(0);
-static END: AtomicU64 = AtomicU64::new(0);
-
-/// The progress, as the continuation of a sentence.
-pub(super) fn so_far() -> String {
-    match (REACHED.load(Relaxed), END.load(Relaxed)) {
-        (0, 0) => String::new(),
-        (reached, 0) => format!(" after {reached} commits"),
-        (reached, end) => format!(" after {reached} of {end} commits"),
-    }
-}
 
 /// Reads and checks every record, shows the progress, and passes each commit to `visit`.
 pub(super) async fn check_all(
@@ -63,7 +48,6 @@ impl ProgressDisplay {
 
     /// Shows progress up to this position.
     pub(super) fn up_to(last: Position) -> Self {
-        END.store(last.0, Relaxed);
         let style = ProgressStyle::with_template("{bar:40} {pos}/{len} commits, {eta} to go");
         Self(ProgressBar::new(last.0).with_style(style.expect("a fixed template")))
     }
@@ -75,7 +59,6 @@ impl ProgressDisplay {
     }
 
     pub(super) fn reached(&self, position: Position) {
-        REACHED.store(position.0, Relaxed);
         self.0.set_position(position.0);
     }
 }
