@@ -3,7 +3,6 @@
 //! A read continues the open response, if that is at the right position, and otherwise sends a new request. A request
 //! that continues after a record starts with that record, so that a replaced log is detected.
 
-mod lines;
 mod stream;
 
 use std::{path::Path, time::Duration};

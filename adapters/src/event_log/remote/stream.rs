@@ -1,17 +1,24 @@
 //! A response with records, one per line. Each line is bounded in size and time, and so is the number of blank lines.
 
-use std::time::{Duration, Instant};
+use std::{
+    io, mem,
+    pin::Pin,
+    time::{Duration, Instant},
+};
 
 use application::{
-    ports::{Fault, LogError, Position, ReadBound, StoredRecord},
+    ports::{Fault, LogError, Position, RECORD_MAX, ReadBound, StoredRecord},
     transfer::Tally,
 };
 use bytes::Bytes;
+use futures_util::{FutureExt as _, TryStreamExt as _};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use tokio::time;
-
-use super::lines::Lines;
+use tokio::{
+    io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _},
+    time,
+};
+use tokio_util::io::StreamReader;
 
 /// How long the service may take to complete a line. It sends a blank line as a heartbeat every five seconds.
 const LINE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -29,10 +36,11 @@ pub(super) enum StreamMode {
 }
 
 pub(super) struct RecordStream {
-    body: Incoming,
+    body: Pin<Box<dyn AsyncBufRead + Send>>,
     mode: StreamMode,
     tally: Tally,
-    lines: Lines,
+    /// The start of an incomplete line.
+    begun: Vec<u8>,
     /// A complete line that has not been taken yet.
     line: Option<Vec<u8>>,
     /// When the last line was complete.
@@ -44,12 +52,12 @@ pub(super) struct RecordStream {
 
 impl RecordStream {
     pub(super) fn new(body: Incoming, mode: StreamMode, after: Position) -> Self {
-        let (tally, lines, now) = (Tally::after(after), Lines::default(), Instant::now());
+        let now = Instant::now();
         Self {
-            body,
+            body: Box::pin(StreamReader::new(body.into_data_stream().map_err(io::Error::other))),
             mode,
-            tally,
-            lines,
+            tally: Tally::after(after),
+            begun: Vec::new(),
             line: None,
             last_line: now,
             opened: now,
@@ -73,11 +81,15 @@ impl RecordStream {
     pub(super) async fn records(&mut self, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let (mut records, mut room) = (Vec::new(), bound.bytes);
         while records.len() < bound.records && room > 0 && !self.has_ended {
-            let wait = records.is_empty() && self.mode == StreamMode::ToHead;
-            if wait {
+            if records.is_empty() && self.mode == StreamMode::ToHead {
                 self.fill_in_time().await?;
-            } else if self.line.is_none() && !self.next_line()? {
-                break;
+            } else {
+                match self.fill().now_or_never() {
+                    Some(Ok(())) => {}
+                    Some(Err(error)) if records.is_empty() => return Err(error),
+                    // An error is left to the next read.
+                    Some(Err(_)) | None => break,
+                }
             }
             // The manifest is left to the next read, which returns nothing.
             if !records.is_empty() && self.line.as_ref().is_some_and(|line| Tally::is_manifest(line)) {
@@ -106,30 +118,30 @@ impl RecordStream {
 
     /// Reads up to the end of the next line that is not a heartbeat. Cancel-safe.
     async fn fill(&mut self) -> Result<(), LogError> {
-        while self.line.is_none() && !self.next_line()? {
-            match self.body.frame().await {
-                Some(Ok(frame)) => self.lines.received = frame.into_data().unwrap_or_default(),
-                Some(Err(error)) => return Err(self.cut_off(&error.to_string())),
-                None => return Err(self.ended()),
+        while self.line.is_none() {
+            // The longest record and its line break.
+            let room = RECORD_MAX + 1 - self.begun.len();
+            let read = self.body.as_mut().take(room as u64).read_until(b'\n', &mut self.begun).await;
+            read.map_err(|error| self.cut_off(&error.to_string()))?;
+            if self.begun.pop_if(|last| *last == b'\n').is_none() {
+                let is_full = self.begun.len() > RECORD_MAX;
+                return Err(if is_full {
+                    self.foreign("a line that is longer than any record")
+                } else {
+                    self.ended()
+                });
             }
-        }
-        Ok(())
-    }
-
-    /// Takes the next line that is not a heartbeat from the received bytes. Returns whether there is one.
-    fn next_line(&mut self) -> Result<bool, LogError> {
-        while let Some(line) = self.lines.take_line().map_err(|what| self.foreign(what))? {
             self.last_line = Instant::now();
-            if !line.is_empty() {
-                self.line = Some(line);
-                return Ok(true);
+            if !self.begun.is_empty() {
+                self.line = Some(mem::take(&mut self.begun));
+                return Ok(());
             }
             self.heartbeats += 1;
             if self.heartbeats > HEARTBEATS_MAX + self.opened.elapsed().as_secs() {
                 return Err(self.foreign("too many blank lines"));
             }
         }
-        Ok(false)
+        Ok(())
     }
 
     /// Returns the record in the received line, or `None` for the manifest.
@@ -152,7 +164,7 @@ impl RecordStream {
     fn ended(&self) -> LogError {
         let position = self.position();
         // A line without its line break means a lost connection, never a record.
-        if self.mode == StreamMode::ToHead || self.lines.has_begun() {
+        if self.mode == StreamMode::ToHead || !self.begun.is_empty() {
             return self.cut_off("the connection was closed");
         }
         Fault::Unreachable.error(format!(
