@@ -23,8 +23,7 @@ const UNNAMED: u32 = 64_999;
 const PRECIOUS: &str = "private\n";
 
 /// Every file that petstore creates next to the key file, and the drafts of those that it replaces.
-const BESIDE_THE_KEY_FILE: &str =
-    "keys.toml.lock keys.toml.new keys.last-used.toml keys.last-used.toml.new first-key first-key.new";
+const BESIDE_THE_KEY_FILE: &str = "keys.toml.lock keys.toml.new first-key first-key.new";
 
 #[derive(Debug, Clone, Copy)]
 enum Plant {

@@ -80,16 +80,6 @@ fn an_operator_sees_who_still_calls_what_will_be_removed() {
 }
 
 #[test]
-fn the_last_use_of_a_key_is_listed() {
-    let mut app = App::start();
-    app.get("/v1/pets/1");
-    app.terminate();
-    let listed = petstore(["keys", "list", "--keys", app.keys_file().to_str().unwrap()]).stdout;
-    let last_use = listed.lines().nth(1).unwrap().split_ascii_whitespace().nth(5).unwrap();
-    assert!(listed.contains("LAST USED") && last_use.ends_with('Z'), "{listed}");
-}
-
-#[test]
 fn a_public_parser_reads_the_metrics() {
     let app = App::start_with(&OPS);
     app.post(REX);

@@ -1,13 +1,12 @@
 //! API keys. Their hashes are stored in one small file that may change while the service runs.
 //!
 //! Reading order: [`ApiKeys`] (authenticates every request), `file` (the key file), `lifecycle` (its changes), `record`
-//! (one entry), `key` (the secret), `document` (the TOML text), `last_use`.
+//! (one entry), `key` (the secret), `document` (the TOML text).
 
 mod changes;
 mod document;
 mod file;
 mod key;
-mod last_use;
 mod lifecycle;
 mod record;
 
@@ -55,7 +54,6 @@ pub struct ApiKeys {
     rate_limit: Option<RateLimit>,
     keys: RwLock<ActiveKeys>,
     loaded: Mutex<Loaded>,
-    saved: Mutex<Saved>,
     reloads: AtomicU64,
     failed_reloads: AtomicU64,
 }
@@ -77,18 +75,9 @@ struct Loaded {
     log: LogOnce,
 }
 
-/// The last written times of use.
-#[derive(Default)]
-struct Saved {
-    uses: BTreeMap<KeyId, Option<DateTime<Utc>>>,
-    log: LogOnce,
-}
-
 impl ApiKeys {
     /// How often the file is read. A change must take effect within two seconds, even on a busy machine.
     pub const RELOAD_INTERVAL: Duration = Duration::from_millis(500);
-    /// How often the times of use are written, if they have changed.
-    pub const SAVE_INTERVAL: Duration = Duration::from_secs(10);
 
     /// Loads the keys from the file at `path`, which must exist: see [`KeyFile::issue_first`]. `rate_limit` applies to
     /// keys without their own limit.
@@ -103,7 +92,6 @@ impl ApiKeys {
             rate_limit,
             keys: RwLock::default(),
             loaded: Mutex::default(),
-            saved: Mutex::default(),
             reloads: AtomicU64::new(0),
             failed_reloads: AtomicU64::new(0),
         };
@@ -113,23 +101,15 @@ impl ApiKeys {
         Ok(Arc::new(keys))
     }
 
-    /// Reloads the file and writes the times of use at intervals, for as long as it is polled. The two are independent:
-    /// writing needs a lock that another process may hold, and must not delay the rejection of a revoked key.
+    /// Reloads the file at intervals, for as long as it is polled.
     pub async fn watch(self: Arc<Self>) {
-        tokio::join!(
-            self.repeat(Self::RELOAD_INTERVAL, Self::reload),
-            self.repeat(Self::SAVE_INTERVAL, Self::save_last_uses)
-        );
-    }
-
-    async fn repeat(self: &Arc<Self>, every: Duration, work: fn(&Self)) {
-        let mut interval = time::interval(every);
+        let mut interval = time::interval(Self::RELOAD_INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             interval.tick().await;
             let keys = self.clone();
             // A runtime that shuts down cancels the work, which is not an error.
-            if let Err(ended) = task::spawn_blocking(move || work(&keys)).await
+            if let Err(ended) = task::spawn_blocking(move || keys.reload()).await
                 && ended.is_panic()
             {
                 tracing::error!(
@@ -174,34 +154,6 @@ impl ApiKeys {
         }
     }
 
-    /// Writes the times of use, if they have changed. Blocks on the disk. Also called at a clean stop. A failure is
-    /// harmless.
-    pub fn save_last_uses(&self) {
-        let mut saved = self.saved.lock();
-        let uses: BTreeMap<_, _> = {
-            let keys = self.keys.read();
-            keys.values()
-                .map(|entry| (entry.principal.id.clone(), entry.principal.usage.last_use()))
-                .collect()
-        };
-        if uses == saved.uses || uses.values().all(Option::is_none) {
-            return;
-        }
-        let outcome = self.file.record_uses(&uses);
-        if outcome.is_ok() {
-            saved.uses = uses;
-        }
-        match saved.log.attempt(outcome.as_ref().err()) {
-            Change::None => {}
-            Change::Failed(error) => {
-                tracing::warn!(target: "petstore::keys", %error, "cannot record the last use of API keys");
-            }
-            Change::Recovered => {
-                tracing::info!(target: "petstore::keys", "recording the last use of API keys again");
-            }
-        }
-    }
-
     /// Replaces the set of keys, and returns the number of active ones. An error changes nothing.
     fn activate(&self, content: &[u8]) -> Result<usize, KeyFileError> {
         let records = self.file.parse(content)?;
@@ -219,29 +171,26 @@ impl ApiKeys {
         Ok(active)
     }
 
-    /// The file with the first key, if that key is still active. This does not count as a use of the key.
+    /// The file with the first key, if that key is still active.
     pub fn active_first_key(&self) -> Option<PathBuf> {
         let path = self.file.first_key_path();
         let key = private_files::read(&path, FIRST_KEY_BYTES_MAX).ok()?;
         let key = str::from_utf8(&key).ok()?;
         let hash = KeyHash::of_presented(key.trim_end())?;
-        self.check_hash(&hash, self.clock.now()).ok().map(|_| path)
+        self.check_hash(&hash).ok().map(|_| path)
     }
 
     /// Returns the owner of the active key with this hash.
-    fn check_hash(&self, hash: &KeyHash, now: DateTime<Utc>) -> Result<Arc<Principal>, RejectedKey> {
+    fn check_hash(&self, hash: &KeyHash) -> Result<Arc<Principal>, RejectedKey> {
         let keys = self.keys.read();
         let entry = keys.get(&hash.id_bytes()).filter(|entry| entry.record.hash == *hash);
-        entry.ok_or(RejectedKey::Unknown)?.check(now).cloned()
+        entry.ok_or(RejectedKey::Unknown)?.check(self.clock.now()).cloned()
     }
 }
 
 impl Authenticator for ApiKeys {
     fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RejectedKey> {
-        let now = self.clock.now();
-        let principal = self.check_hash(&KeyHash::of_text(key), now)?;
-        principal.usage.record_use(now);
-        Ok(principal)
+        self.check_hash(&KeyHash::of_text(key))
     }
 
     fn check(&self, id: &KeyId) -> Result<Scopes, RejectedKey> {

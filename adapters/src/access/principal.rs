@@ -3,14 +3,10 @@
 use std::{
     fmt,
     str::FromStr,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, atomic::AtomicU64},
 };
 
 use application::OwnerId;
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::rate_limit::Allowance;
@@ -57,25 +53,6 @@ pub struct KeyUsage {
     pub requests: AtomicU64,
     /// Requests rejected by the rate limit.
     pub limited: AtomicU64,
-    /// The time of the last use, in seconds since 1970; 0 if there was none.
-    last_use: AtomicI64,
-}
-
-impl KeyUsage {
-    pub(super) fn record_use(&self, now: DateTime<Utc>) {
-        let now = now.timestamp();
-        // Usually this second is already recorded; without a write, the cache line stays shared.
-        if self.last_use.load(Relaxed) < now {
-            self.last_use.fetch_max(now, Relaxed);
-        }
-    }
-
-    pub(super) fn last_use(&self) -> Option<DateTime<Utc>> {
-        match self.last_use.load(Relaxed) {
-            0 => None,
-            seconds => DateTime::from_timestamp(seconds, 0),
-        }
-    }
 }
 
 /// A rejected key, with its id and name if it was ever issued. Only the service log shows the reason; the client learns

@@ -42,9 +42,6 @@ pub(crate) enum KeysCommand {
         file: KeyFileArgument,
     },
     /// List all keys with their ids, names, scopes, times and states, but never the secrets.
-    ///
-    /// The last use of each key comes from a file next to the key file, which the service updates within ten
-    /// seconds.
     List {
         #[command(flatten)]
         file: KeyFileArgument,
@@ -148,7 +145,7 @@ fn list(file: &KeyFile) -> anyhow::Result<()> {
     if let Err(error) = file.check_protection() {
         writeln!(io::stderr().lock(), "warning: {error}")?;
     }
-    let text = table::render(&keys, file.last_uses().ok().as_ref(), Utc::now());
+    let text = table::render(&keys, Utc::now());
     output::print_document(text.as_bytes())
 }
 

@@ -139,13 +139,13 @@ impl TryFrom<StoredKey> for KeyRecord {
 }
 
 /// A time in TOML, to the second.
-pub(super) fn time_to_toml(time: DateTime<Utc>) -> Datetime {
+fn time_to_toml(time: DateTime<Utc>) -> Datetime {
     let text = time.to_rfc3339_opts(SecondsFormat::Secs, true);
     text.parse().expect("RFC 3339 with a four-digit year is TOML")
 }
 
 /// Parses a time from TOML, which also has dates, times of day and local times.
-pub(super) fn time_from_toml(time: &Datetime) -> Result<DateTime<Utc>, String> {
+fn time_from_toml(time: &Datetime) -> Result<DateTime<Utc>, String> {
     DateTime::parse_from_rfc3339(&time.to_string())
         .map(|time| time.to_utc())
         .ok()

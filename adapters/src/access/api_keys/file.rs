@@ -41,7 +41,7 @@ impl KeyFile {
     pub const BYTES_MAX: u64 = 8 * 1024 * 1024;
 
     /// How long a change waits for the lock. Changes take milliseconds.
-    pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+    const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
     /// The key file at `path`, which need not exist yet.
     pub fn at(path: impl Into<PathBuf>) -> Self {
@@ -100,10 +100,10 @@ impl KeyFile {
     }
 
     /// Locks the key file and the files that belong to it against changes by other processes. Reading needs no lock.
-    pub(super) fn lock(&self, timeout: Duration) -> Result<LockedKeyFile, KeyFileError> {
+    pub(super) fn lock(&self) -> Result<LockedKeyFile, KeyFileError> {
         let target = Self::at(self.target());
         let path = private_files::with_suffix(&target.path, ".lock");
-        match private_files::lock(&path, timeout) {
+        match private_files::lock(&path, Self::LOCK_TIMEOUT) {
             Ok(lock) => Ok(LockedKeyFile { target, _lock: lock }),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(KeyFileError::Unusable(format!(
                 "another process holds the lock {}: try again when that process has finished",
@@ -126,11 +126,6 @@ pub(super) struct LockedKeyFile {
 }
 
 impl LockedKeyFile {
-    /// The file itself, behind all links.
-    pub(super) fn path(&self) -> &Path {
-        &self.target.path
-    }
-
     /// Every key. Rejects a file that other users could have changed: storing it again would protect and activate their
     /// keys.
     pub(super) fn keys(&self) -> Result<Vec<KeyRecord>, KeyFileError> {
@@ -140,8 +135,8 @@ impl LockedKeyFile {
     }
 
     pub(super) fn store(&self, records: &[KeyRecord]) -> Result<(), KeyFileError> {
-        let text = document::write(records);
-        private_files::replace(self.path(), text.as_bytes()).map_err(io_error("write", self.path()))
+        let (path, text) = (&self.target.path, document::write(records));
+        private_files::replace(path, text.as_bytes()).map_err(io_error("write", path))
     }
 }
 

@@ -50,7 +50,7 @@ impl KeyFile {
                 directory.display()
             )));
         }
-        let lock = self.lock(Self::LOCK_TIMEOUT)?;
+        let lock = self.lock()?;
         let (mut records, is_new) = match lock.keys() {
             Err(KeyFileError::Missing(_)) => (Vec::new(), true),
             found => (found?, false),
@@ -71,7 +71,7 @@ impl KeyFile {
         }
         let directory = private_files::directory_of(self.path());
         private_files::create_directories(directory).map_err(io_error("create the directory", directory))?;
-        let lock = self.lock(Self::LOCK_TIMEOUT)?;
+        let lock = self.lock()?;
         if self.exists() {
             return Ok(None);
         }
@@ -141,7 +141,7 @@ impl KeyFile {
     fn lock_with(&self, id: &KeyId) -> Result<(LockedKeyFile, Vec<KeyRecord>, usize), KeyFileError> {
         // Fail early if the file is missing: its directory, which holds the lock, may be missing too.
         self.read()?;
-        let lock = self.lock(Self::LOCK_TIMEOUT)?;
+        let lock = self.lock()?;
         let records = lock.keys()?;
         let index = records.iter().position(|record| record.id() == *id);
         let index = index.ok_or_else(|| KeyFileError::UnknownKey(self.path().to_owned()))?;

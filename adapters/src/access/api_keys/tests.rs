@@ -98,11 +98,9 @@ fn a_key_that_was_accepted_before_is_checked_again_every_time() {
 }
 
 #[test]
-fn looking_up_the_first_key_does_not_count_as_a_use() {
+fn the_first_key_is_shown_while_it_is_active() {
     let fixture = Fixture::new();
     assert_eq!(fixture.keys.active_first_key(), Some(fixture.file.first_key_path()));
-    fixture.keys.save_last_uses();
-    assert_eq!(fixture.file.last_uses().unwrap(), BTreeMap::new());
     let id = fixture.file.keys().unwrap()[0].id();
     fixture.file.revoke(&id, fixture.clock.now()).unwrap();
     fixture.keys.reload();
@@ -126,49 +124,4 @@ fn without_a_valid_file_the_keys_cannot_be_loaded() {
     fs::remove_file(fixture.file.path()).unwrap();
     let missing = ApiKeys::open(fixture.file.path(), fixture.clock.clone(), None);
     assert!(matches!(missing.err(), Some(KeyFileError::Missing(_))));
-}
-
-#[test]
-fn the_last_use_is_stored_next_to_the_key_file_and_survives_restarts() {
-    let fixture = Fixture::new();
-    let id = fixture.file.keys().unwrap()[0].id();
-    fixture.keys.save_last_uses();
-    assert_eq!(fixture.file.last_uses().unwrap(), BTreeMap::new());
-
-    let used = fixture.clock.now();
-    assert!(fixture.opens(&fixture.first));
-    let unused = fixture.issue("shop", Scope::Read.into(), None).record.id();
-    fixture.keys.save_last_uses();
-    assert_eq!(fixture.file.last_uses().unwrap(), BTreeMap::from([(id.clone(), used)]));
-
-    let restarted = ApiKeys::open(fixture.file.path(), fixture.clock.clone(), None).unwrap();
-    restarted.save_last_uses();
-    assert_eq!(fixture.file.last_uses().unwrap(), BTreeMap::from([(id, used)]));
-    assert!(!fixture.file.last_uses().unwrap().contains_key(&unused));
-}
-
-#[test]
-fn nodes_that_share_the_directory_keep_the_later_use() {
-    let fixture = Fixture::new();
-    let other = ApiKeys::open(fixture.file.path(), fixture.clock.clone(), None).unwrap();
-    assert!(fixture.opens(&fixture.first));
-    fixture.advance(TimeDelta::minutes(1));
-    assert!(other.authenticate(&fixture.first).is_ok());
-    other.save_last_uses();
-    fixture.keys.save_last_uses();
-    let id = fixture.file.keys().unwrap()[0].id();
-    assert_eq!(fixture.file.last_uses().unwrap(), BTreeMap::from([(id, fixture.clock.now())]));
-}
-
-#[test]
-fn a_use_that_cannot_be_saved_has_no_effect_and_is_saved_later() {
-    let fixture = Fixture::new();
-    let in_the_way = fixture.file.path().with_extension("last-used.toml");
-    fs::create_dir(&in_the_way).unwrap();
-    assert!(fixture.opens(&fixture.first));
-    fixture.keys.save_last_uses();
-    assert!(fixture.opens(&fixture.first));
-    fs::remove_dir(&in_the_way).unwrap();
-    fixture.keys.save_last_uses();
-    assert_eq!(fixture.file.last_uses().unwrap().len(), 1);
 }

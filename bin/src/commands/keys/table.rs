@@ -1,24 +1,18 @@
 //! The list of keys as a table.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::fmt::Write as _;
 
-use adapters::access::{KeyId, api_keys::KeyRecord};
+use adapters::access::api_keys::KeyRecord;
 use chrono::{DateTime, Utc};
 
 use super::{printable, time};
 
-const COLUMNS: [&str; 9] =
-    ["ID", "OWNER", "STATE", "SCOPES", "LIMIT", "CREATED", "EXPIRES", "LAST USED", "NAME"];
+const COLUMNS: [&str; 8] = ["ID", "OWNER", "STATE", "SCOPES", "LIMIT", "CREATED", "EXPIRES", "NAME"];
 
-/// One line per key, below a header line. Without `last_uses` they are shown as unknown.
-pub(super) fn render(
-    keys: &[KeyRecord],
-    last_uses: Option<&BTreeMap<KeyId, DateTime<Utc>>>,
-    now: DateTime<Utc>,
-) -> String {
+/// One line per key, below a header line.
+pub(super) fn render(keys: &[KeyRecord], now: DateTime<Utc>) -> String {
     let headings = COLUMNS.map(str::to_owned);
-    let rows: Vec<_> =
-        std::iter::once(headings).chain(keys.iter().map(|key| row(key, last_uses, now))).collect();
+    let rows: Vec<_> = std::iter::once(headings).chain(keys.iter().map(|key| row(key, now))).collect();
     let widths: [usize; COLUMNS.len()] =
         std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
     let mut text = String::new();
@@ -33,22 +27,15 @@ pub(super) fn render(
     text
 }
 
-fn row(
-    key: &KeyRecord,
-    last_uses: Option<&BTreeMap<KeyId, DateTime<Utc>>>,
-    now: DateTime<Utc>,
-) -> [String; COLUMNS.len()] {
-    let id = key.id();
-    let last_use = last_uses.map(|uses| uses.get(&id).copied());
+fn row(key: &KeyRecord, now: DateTime<Utc>) -> [String; COLUMNS.len()] {
     [
-        id.to_string(),
+        key.id().to_string(),
         key.owner.to_string(),
         key.state(now).to_string(),
         key.scopes.to_string(),
         key.rate_limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string()),
         time(key.created),
         key.end().map_or_else(|| "never".to_owned(), time),
-        last_use.map_or_else(|| "unknown".to_owned(), |used| used.map_or_else(|| "never".to_owned(), time)),
         printable(&key.name),
     ]
 }
@@ -91,15 +78,13 @@ mod tests {
         };
         let keys = [replaced, expired, revoked, successor];
         let now = created + TimeDelta::days(2);
-        let uses = BTreeMap::from([(keys[0].id(), now)]);
         let expected = "\
-ID            OWNER         STATE    SCOPES      LIMIT  CREATED               EXPIRES               LAST USED             NAME
-aaaaaaaaaaaa  aaaaaaaaaaaa  active   read,write  none   1970-01-01T00:00:00Z  1970-01-04T00:00:00Z  1970-01-03T00:00:00Z  web shop
-bbbbbbbbbbbb  bbbbbbbbbbbb  expired  read        none   1970-01-01T00:00:00Z  1970-01-02T00:00:00Z  never                 visitor
-cccccccccccc  cccccccccccc  revoked  write       none   1970-01-01T00:00:00Z  never                 never                 łost
-dddddddddddd  aaaaaaaaaaaa  active   read,write  10/s   1970-01-01T00:00:00Z  never                 never                 web shop
+ID            OWNER         STATE    SCOPES      LIMIT  CREATED               EXPIRES               NAME
+aaaaaaaaaaaa  aaaaaaaaaaaa  active   read,write  none   1970-01-01T00:00:00Z  1970-01-04T00:00:00Z  web shop
+bbbbbbbbbbbb  bbbbbbbbbbbb  expired  read        none   1970-01-01T00:00:00Z  1970-01-02T00:00:00Z  visitor
+cccccccccccc  cccccccccccc  revoked  write       none   1970-01-01T00:00:00Z  never                 łost
+dddddddddddd  aaaaaaaaaaaa  active   read,write  10/s   1970-01-01T00:00:00Z  never                 web shop
 ";
-        assert_eq!(render(&keys, Some(&uses), now), expected);
-        assert!(render(&keys, None, now).contains("unknown"));
+        assert_eq!(render(&keys, now), expected);
     }
 }
