@@ -104,10 +104,7 @@ fn key_file(bytes: &[u8]) {
 fn url(bytes: &[u8], check: impl Fn(&str) -> Result<(), application::ports::LogError>) {
     let Ok(url) = str::from_utf8(bytes) else { return };
     // Paths would be opened.
-    if !["passfile", "password-file", "sslrootcert", "creds", "ca=", "cert=", "key="]
-        .iter()
-        .any(|word| url.contains(word))
-    {
+    if !["passfile", "sslrootcert", "creds", "ca=", "cert=", "key="].iter().any(|word| url.contains(word)) {
         let _ = check(url);
     }
 }

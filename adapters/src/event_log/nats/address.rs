@@ -31,7 +31,6 @@ pub(super) enum Credentials {
     Anonymous,
     Token(String),
     Password { user: String, password: String },
-    PasswordFile { user: String, file: PathBuf },
     File(PathBuf),
 }
 
@@ -43,12 +42,9 @@ pub(super) enum TlsMode {
     Waived,
     /// Always, with a certificate that is trusted (`tls=required`). The default on a network.
     Required,
-    /// Always, with the handshake before the server's greeting (`tls=first`), for servers with `handshake_first`.
-    First,
 }
 
-const OPTIONS: &str =
-    "tls=off, tls=required, tls=first, ca, cert, key, creds, password-file, replicas, sync=always, monitor";
+const OPTIONS: &str = "tls=off, tls=required, ca, cert, key, creds, replicas, sync=always, monitor";
 /// Stream names become part of subjects, so they contain neither dots nor wildcards.
 const STREAM_NAME_MAX: usize = 64;
 /// JetStream supports no more.
@@ -97,18 +93,10 @@ impl Address {
                 (_, "") => return Err(wrong("must give each option a value")),
                 ("tls", "off") => self.tls = TlsMode::Waived,
                 ("tls", "required") => self.tls = TlsMode::Required,
-                ("tls", "first") => self.tls = TlsMode::First,
                 ("ca", file) => self.ca = Some(file.into()),
                 ("cert", file) => cert = Some(file.into()),
                 ("key", file) => key = Some(file.into()),
                 ("creds", file) => self.identity = Credentials::File(file.into()),
-                ("password-file", file) => {
-                    // A user without a password is parsed as a token.
-                    let Credentials::Token(user) = &self.identity else {
-                        return Err(wrong("must name a user without a password for the password file"));
-                    };
-                    self.identity = Credentials::PasswordFile { user: user.clone(), file: file.into() };
-                }
                 ("replicas", number) => {
                     self.replicas = number.parse().ok().filter(|number| (1..=REPLICAS_MAX).contains(number));
                     if self.replicas.is_none() {
@@ -134,7 +122,7 @@ impl fmt::Display for Address {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let who = match self.identity {
             Credentials::Anonymous | Credentials::File(_) => "",
-            Credentials::Token(_) | Credentials::Password { .. } | Credentials::PasswordFile { .. } => "***@",
+            Credentials::Token(_) | Credentials::Password { .. } => "***@",
         };
         write!(formatter, "nats://{who}{}/{}", self.servers.join(","), self.stream)
     }
@@ -202,9 +190,10 @@ mod tests {
 
     #[test]
     fn options_are_parsed() {
-        let url = "nats://n/S?tls=first&ca=a.pem&cert=b&key=c&creds=d&replicas=5&sync=always&monitor=x:1,y:2";
+        let url =
+            "nats://n/S?tls=required&ca=a.pem&cert=b&key=c&creds=d&replicas=5&sync=always&monitor=x:1,y:2";
         let address = parse(url).unwrap();
-        assert_eq!((address.tls, address.ca), (TlsMode::First, Some("a.pem".into())));
+        assert_eq!((address.tls, address.ca), (TlsMode::Required, Some("a.pem".into())));
         assert_eq!(address.client_certificate, Some(("b".into(), "c".into())));
         assert!(address.identity == Credentials::File("d".into()));
         assert_eq!((address.replicas, address.sync_stated), (Some(5), true));
@@ -236,13 +225,11 @@ mod tests {
         assert!(
             environment.identity == Credentials::Password { user: "joe".into(), password: "pass".into() }
         );
-        let file = parse("nats://joe@one/S?password-file=f").unwrap();
-        assert!(file.identity == Credentials::PasswordFile { user: "joe".into(), file: "f".into() });
     }
 
     #[test]
     fn wrong_urls_are_rejected_without_showing_a_secret() {
-        let options = ["tls=maybe", "cert=x", "replicas=9", "creds=", "unknown=x", "password-file=x"];
+        let options = ["tls=maybe", "cert=x", "replicas=9", "creds=", "unknown=x"];
         let options = options.map(|option| format!("nats://joe:secret@one/S?{option}"));
         let places =
             ["@one", "@/S", "@one,/S", "@one/", "@one/a.b"].map(|place| format!("nats://joe:secret{place}"));

@@ -5,18 +5,11 @@ use std::{
     error::Error as _,
     future::{self, Ready},
     io,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
-use application::{
-    Backoff,
-    ports::{Fault, LogError},
-};
+use application::ports::{Fault, LogError};
 use async_nats::{
     Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, HeaderMap, Message, ReconnectToServer,
     Request, RequestErrorKind, Server, ServerInfo, connection::State, jetstream::response::Response, rustls,
@@ -25,7 +18,6 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{
-    fs,
     sync::watch,
     time::{self, Instant},
 };
@@ -46,10 +38,11 @@ const REQUEST_TIMEOUTS: [Duration; 3] =
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 /// Another server is tried if no leader has replied for this long. Longer than an election usually takes.
 const LEADERLESS_MAX: Duration = Duration::from_secs(5);
-const RECONNECT: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
+/// The delay before each attempt to reconnect. Never shorter, because a server may accept connections and close them at
+/// once, for example when the account has reached its connection limit.
+const RECONNECT_DELAY: Duration = Duration::from_millis(250);
 
-/// A connection that ended sooner than this counts as a failed attempt to connect.
-const SHORT_CONNECTION: Duration = Duration::from_secs(2);
+const CONNECT_ADVICE: &str = "check the URL, the credentials, and that the server is running";
 
 pub(super) struct NatsConnection {
     pub(super) client: Client,
@@ -81,18 +74,16 @@ impl NatsConnection {
     /// Connects to one of the servers. Fails within seconds if none of them responds.
     pub(super) async fn open(address: &Address) -> Result<Self, LogError> {
         let (lost, epoch) = watch::channel(0);
-        let short_connections = Arc::new(Mutex::new(ShortConnections::default()));
-        let delays = short_connections.clone();
         let options = options(address)
             .await?
             .name("petstore")
             .connection_timeout(GREETING_TIMEOUT)
             .request_timeout(None)
             .ping_interval(PING_INTERVAL)
-            .reconnect_delay_callback(move |attempt| delays.lock().delay(attempt))
+            .reconnect_delay_callback(|_| RECONNECT_DELAY)
             .reconnect_to_server_callback(round_robin(address.tls))
             .event_callback(move |event| {
-                short_connections.lock().report(&event);
+                log_event(&event);
                 if event == Event::Disconnected {
                     lost.send_modify(|count| *count += 1);
                 }
@@ -101,26 +92,20 @@ impl NatsConnection {
         let connecting = time::timeout(CONNECT_TIMEOUT, options.connect(&address.servers));
         match connecting.await {
             Ok(Ok(client)) => Ok(Self { client, epoch, leader_seen: Mutex::new(Instant::now()) }),
-            Ok(Err(error)) if failed_handshake(&error) => {
-                let options = "ca=FILE, or use tls=off if the network is trusted";
-                let cause = root_certificates::rejection(&error, options).unwrap_or_else(|| {
-                    format!("{error}; use tls=off if the server has no TLS and the network is trusted")
-                });
-                Err(Fault::CannotOpen.error(format!("cannot connect to {address}: {cause}")))
-            }
             Ok(Err(error)) => {
-                let fault = match error.kind() {
-                    ConnectErrorKind::Dns
-                    | ConnectErrorKind::TimedOut
-                    | ConnectErrorKind::Io
-                    | ConnectErrorKind::MaxReconnects => Fault::Unreachable,
+                let (fault, advice) = match error.kind() {
+                    _ if failed_handshake(&error) => {
+                        (Fault::CannotOpen, "use tls=off if the server has no TLS and the network is trusted")
+                    }
                     ConnectErrorKind::ServerParse
                     | ConnectErrorKind::Authentication
-                    | ConnectErrorKind::AuthorizationViolation
-                    | ConnectErrorKind::Tls => Fault::CannotOpen,
+                    | ConnectErrorKind::AuthorizationViolation => (Fault::CannotOpen, CONNECT_ADVICE),
+                    _ => (Fault::Unreachable, CONNECT_ADVICE),
                 };
-                let advice = "check the URL, the credentials, and that the server is running";
-                Err(fault.error(format!("cannot connect to {address}: {error}; {advice}")))
+                let options = "ca=FILE, or use tls=off if the network is trusted";
+                let cause = root_certificates::rejection(&error, options);
+                let cause = cause.unwrap_or_else(|| format!("{error}; {advice}"));
+                Err(fault.error(format!("cannot connect to {address}: {cause}")))
             }
             Err(_) => Err(Fault::Unreachable.error(format!(
                 "cannot connect to {address} within {CONNECT_TIMEOUT:?}; check that it is running"
@@ -256,28 +241,17 @@ fn failed_handshake(error: &ConnectError) -> bool {
 }
 
 async fn options(address: &Address) -> Result<ConnectOptions, LogError> {
-    let cannot_read = |file: &Path, error: io::Error| {
-        Fault::CannotOpen.error(format!("cannot use {}: {error}", file.display()))
-    };
     let mut options = match &address.identity {
         Credentials::Anonymous => ConnectOptions::new(),
         Credentials::Token(token) => ConnectOptions::with_token(token.clone()),
         Credentials::Password { user, password } => {
             ConnectOptions::with_user_and_password(user.clone(), password.clone())
         }
-        Credentials::PasswordFile { user, file } => {
-            let password = fs::read_to_string(file).await.map_err(|error| cannot_read(file, error))?;
-            ConnectOptions::with_user_and_password(user.clone(), password.trim_end().into())
-        }
-        Credentials::File(file) => {
-            ConnectOptions::with_credentials_file(file).await.map_err(|error| cannot_read(file, error))?
-        }
+        Credentials::File(file) => ConnectOptions::with_credentials_file(file)
+            .await
+            .map_err(|error| Fault::CannotOpen.error(format!("cannot use {}: {error}", file.display())))?,
     };
-    options = match address.tls {
-        TlsMode::ServerDecides | TlsMode::Waived => options,
-        TlsMode::Required => options.require_tls(true),
-        TlsMode::First => options.require_tls(true).tls_first(),
-    };
+    options = options.require_tls(address.tls == TlsMode::Required);
     if let Some(ca) = &address.ca {
         options = options.add_root_certificates(ca.clone());
     }
@@ -305,71 +279,22 @@ fn round_robin(mode: TlsMode) -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Optio
     }
 }
 
-/// Counts connections that ended soon. A server may accept connections and close them at once, for example when the
-/// account has reached its connection limit.
-#[derive(Debug, Default)]
-struct ShortConnections {
-    connected_at: Option<Instant>,
-    /// How many connections in a row ended soon.
-    in_a_row: u32,
-}
-
-impl ShortConnections {
-    fn delay(&self, attempt: usize) -> Duration {
-        RECONNECT.delay(u32::try_from(attempt).unwrap_or(u32::MAX).max(self.in_a_row.saturating_add(1)))
-    }
-
-    fn report(&mut self, event: &Event) {
-        match event {
-            Event::Connected => {
-                self.connected_at = Some(Instant::now());
-                if self.in_a_row <= 1 {
-                    tracing::info!(target: "petstore::storage", "connected to NATS");
-                }
-            }
-            Event::Disconnected => {
-                let is_short = self.connected_at.is_some_and(|at| at.elapsed() < SHORT_CONNECTION);
-                self.in_a_row = if is_short { self.in_a_row.saturating_add(1) } else { 0 };
-                match self.in_a_row {
-                    0 | 1 => {
-                        tracing::warn!(target: "petstore::storage", "connection to NATS lost; reconnecting");
-                    }
-                    2 => tracing::warn!(
-                        target: "petstore::storage",
-                        "connection to NATS lost again within {SHORT_CONNECTION:?}; such losses are not logged until a connection lasts"
-                    ),
-                    _ => {}
-                }
-            }
-            // The only sign of a missing permission: such a request gets no reply.
-            Event::ServerError(error) => {
-                tracing::warn!(target: "petstore::storage", %error, "NATS server reported an error");
-            }
-            Event::LameDuckMode
-            | Event::Draining
-            | Event::Closed
-            | Event::SlowConsumer(_)
-            | Event::ClientError(_) => {
-                tracing::debug!(target: "petstore::storage", %event, "NATS client event");
-            }
+fn log_event(event: &Event) {
+    match event {
+        Event::Connected => tracing::info!(target: "petstore::storage", "connected to NATS"),
+        Event::Disconnected => {
+            tracing::warn!(target: "petstore::storage", "connection to NATS lost; reconnecting");
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn delays_grow_while_connections_do_not_last() {
-        let mut short_connections = ShortConnections::default();
-        let mut delays = Vec::new();
-        for lasted in [60, 1, 1, 1, 1, 1, 1, 60, 1].map(Duration::from_secs) {
-            short_connections.report(&Event::Connected);
-            time::advance(lasted).await;
-            short_connections.report(&Event::Disconnected);
-            delays.push(short_connections.delay(1).as_millis());
+        // The only sign of a missing permission: such a request gets no reply.
+        Event::ServerError(error) => {
+            tracing::warn!(target: "petstore::storage", %error, "NATS server reported an error");
         }
-        assert_eq!(delays, [20, 40, 80, 160, 320, 500, 500, 20, 40]);
+        Event::LameDuckMode
+        | Event::Draining
+        | Event::Closed
+        | Event::SlowConsumer(_)
+        | Event::ClientError(_) => {
+            tracing::debug!(target: "petstore::storage", %event, "NATS client event");
+        }
     }
 }
