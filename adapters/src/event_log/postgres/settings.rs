@@ -32,30 +32,12 @@ pub(super) struct Target {
     pub(super) connect_timeout: Duration,
 }
 
-/// Returns the servers of a URL, in its order. Errors never repeat the URL, since it may hold a password.
+/// Returns the servers of a URL, in its order. Each has its own configuration, so that an unresponsive server does not
+/// use up the timeout of the others. Errors never repeat the URL, since it may hold a password.
 pub(super) fn parse(url: &str, environment: Environment<'_>) -> Result<Vec<Target>, LogError> {
     let url = Url::split(url)?;
-    let mut config: Config = url.rest.parse().map_err(|error: tokio_postgres::Error| {
-        unusable(format!("the PostgreSQL URL cannot be used: {}", error_mapping::describe(&error)))
-    })?;
-    if config.get_user().is_none()
-        && let Some(user) = user(environment)
-    {
-        config.user(user);
-    }
-    if config.get_password().is_none()
-        && let Some(password) = environment("PGPASSWORD")
-    {
-        config.password(password);
-    }
-    if config.get_application_name().is_none() {
-        config.application_name("petstore");
-    }
-    if !url.rest.contains("target_session_attrs=") {
-        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-    }
     let passwords = passfile::load(url.passfile.clone(), environment)?;
-    targets(&url, &config, passwords.as_ref())
+    url.servers.iter().map(|server| url.target(server, passwords.as_ref(), environment)).collect()
 }
 
 /// The user of a URL that names none.
@@ -66,7 +48,8 @@ fn user(environment: Environment<'_>) -> Option<String> {
 /// The database and the schema that a URL selects, which name the log; never the server. Without a database, the user's
 /// name selects it.
 pub(super) fn log_name(url: &str, environment: Environment<'_>) -> String {
-    let config = Url::split(url).ok().and_then(|url| url.rest.parse::<Config>().ok()).unwrap_or_default();
+    let config =
+        Url::split(url).ok().and_then(|url| url.servers[0].parse::<Config>().ok()).unwrap_or_default();
     // Without a database, the URL selects the one that is named after the user.
     let named = config.get_dbname().or(config.get_user()).map(str::to_owned);
     let database = named.or_else(|| user(environment)).unwrap_or_default();
@@ -84,7 +67,8 @@ impl fmt::Debug for Target {
 /// A URL, split into the parameters that this module handles and the rest.
 #[derive(Default)]
 struct Url {
-    rest: String,
+    /// The URL of each server, without these parameters. At least one.
+    servers: Vec<String>,
     sslmode: Option<String>,
     sslrootcert: Option<String>,
     passfile: Option<PathBuf>,
@@ -116,8 +100,55 @@ impl Url {
                 _ => others.push(parameter),
             }
         }
-        split.rest = format!("{address}?{}", others.join("&"));
+        let (user, place) = place.split_at(place.find('@').map_or(0, |at| at + 1));
+        let (hosts, database) = place.split_at(place.find('/').unwrap_or(place.len()));
+        let options = others.join("&");
+        let server = |host| format!("postgres://{user}{host}{database}?{options}");
+        split.servers = hosts.split(',').map(server).collect();
         Ok(split)
+    }
+
+    fn target(
+        &self,
+        server: &str,
+        passwords: Option<&passfile::Passwords>,
+        environment: Environment<'_>,
+    ) -> Result<Target, LogError> {
+        let mut config: Config = server.parse().map_err(|error: tokio_postgres::Error| {
+            unusable(format!("the PostgreSQL URL cannot be used: {}", error_mapping::describe(&error)))
+        })?;
+        let ([host], []) = (config.get_hosts(), config.get_hostaddrs()) else {
+            let rule = "a PostgreSQL URL names its servers before the database, as in postgres://USER@HOST[,HOST]/DATABASE";
+            return Err(unusable(rule.into()));
+        };
+        let (name, tls) = match host {
+            Host::Tcp(name) => (name.clone(), self.tls(name)?),
+            Host::Unix(path) => (path.display().to_string(), None),
+        };
+        let port = config.get_ports().first().copied().unwrap_or(DEFAULT_PORT);
+        config.ssl_mode(if tls.is_some() { SslMode::Require } else { SslMode::Disable });
+        if config.get_user().is_none()
+            && let Some(user) = user(environment)
+        {
+            config.user(user);
+        }
+        if config.get_password().is_none() {
+            let user = config.get_user().unwrap_or_default();
+            let database = config.get_dbname().unwrap_or(user);
+            let of_file = || passwords?.find(&name, port, database, user).map(str::to_owned);
+            if let Some(password) = environment("PGPASSWORD").or_else(of_file) {
+                config.password(password);
+            }
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("petstore");
+        }
+        if !server.contains("target_session_attrs=") {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
+        let timeout = if self.servers.len() > 1 { CONNECT_TIMEOUT_AMONG_SEVERAL } else { CONNECT_TIMEOUT };
+        let connect_timeout = config.get_connect_timeout().copied().unwrap_or(timeout);
+        Ok(Target { server: format!("{name}:{port}"), config, tls, connect_timeout })
     }
 
     /// Creates the TLS connector for `host`, or returns `None` for no encryption. On a network, the default is
@@ -138,70 +169,6 @@ impl Url {
         let roots = self.sslrootcert.as_deref().filter(|file| *file != "system").map(Path::new);
         is_encrypted.then(|| tls::connector(roots)).transpose()
     }
-}
-
-/// Makes one configuration per server, so that an unresponsive server does not use up the timeout of the others.
-fn targets(
-    url: &Url,
-    all: &Config,
-    passwords: Option<&passfile::Passwords>,
-) -> Result<Vec<Target>, LogError> {
-    let hosts = all.get_hosts();
-    if hosts.is_empty() {
-        return Err(unusable("the PostgreSQL URL names no host".into()));
-    }
-    if !all.get_hostaddrs().is_empty() {
-        return Err(unusable("hostaddr is not supported in a PostgreSQL URL: name the hosts".into()));
-    }
-    let ports = all.get_ports();
-    if ports.len() > 1 && ports.len() != hosts.len() {
-        return Err(unusable("a PostgreSQL URL names one port, or one for each host".into()));
-    }
-    let timeout = if hosts.len() > 1 { CONNECT_TIMEOUT_AMONG_SEVERAL } else { CONNECT_TIMEOUT };
-    let targets = hosts.iter().enumerate().map(|(nth, host)| {
-        let port = ports.get(nth).or(ports.first()).copied().unwrap_or(DEFAULT_PORT);
-        let mut config = without_hosts(all);
-        config.port(port);
-        let (name, tls) = match host {
-            Host::Tcp(name) => {
-                let tls = url.tls(name)?;
-                config.host(name).ssl_mode(if tls.is_some() { SslMode::Require } else { SslMode::Disable });
-                (name.clone(), tls)
-            }
-            Host::Unix(path) => {
-                config.host_path(path).ssl_mode(SslMode::Disable);
-                (path.display().to_string(), None)
-            }
-        };
-        let user = config.get_user().unwrap_or_default().to_owned();
-        let database = config.get_dbname().unwrap_or(&user).to_owned();
-        if config.get_password().is_none()
-            && let Some(password) = passwords.and_then(|file| file.find(&name, port, &database, &user))
-        {
-            config.password(password);
-        }
-        let connect_timeout = all.get_connect_timeout().copied().unwrap_or(timeout);
-        Ok(Target { server: format!("{name}:{port}"), config, tls, connect_timeout })
-    });
-    targets.collect()
-}
-
-fn without_hosts(all: &Config) -> Config {
-    let mut one = Config::new();
-    one.ssl_negotiation(all.get_ssl_negotiation())
-        .channel_binding(all.get_channel_binding())
-        .target_session_attrs(all.get_target_session_attrs())
-        .keepalives(all.get_keepalives())
-        .keepalives_idle(all.get_keepalives_idle());
-    all.get_user().map(|user| one.user(user));
-    all.get_password().map(|password| one.password(password));
-    all.get_dbname().map(|name| one.dbname(name));
-    all.get_options().map(|options| one.options(options));
-    all.get_application_name().map(|name| one.application_name(name));
-    all.get_tcp_user_timeout().map(|timeout| one.tcp_user_timeout(*timeout));
-    all.get_keepalives_interval().map(|interval| one.keepalives_interval(interval));
-    all.get_keepalives_retries().map(|retries| one.keepalives_retries(retries));
-    one
 }
 
 fn decoded(value: &str) -> String {
