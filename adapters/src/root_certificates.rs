@@ -1,14 +1,24 @@
-//! The root certificates that a TLS client trusts, and the reasons why it rejects a certificate. A leaf that every adapter may use.
+//! TLS clients: the root certificates that they trust, and the reasons why they reject a certificate. A leaf that every
+//! adapter may use.
 
-use std::{error::Error, io, iter, path::Path};
+use std::{error::Error, io, iter, path::Path, sync::Arc};
 
 use rustls::{
-    CertificateError, RootCertStore,
+    CertificateError, ClientConfig, RootCertStore,
+    crypto::ring,
     pki_types::{CertificateDer, pem::PemObject as _},
 };
 
-/// Loads the certificates in a PEM file, or those of the system. The error is one clause.
-pub(crate) fn load(file: Option<&Path>) -> Result<RootCertStore, String> {
+/// Creates a client that trusts the certificates in a PEM file, or those of the system. The error is one clause.
+pub(crate) fn client(file: Option<&Path>) -> Result<ClientConfig, String> {
+    Ok(ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("the provider supports the default versions")
+        .with_root_certificates(load(file)?)
+        .with_no_client_auth())
+}
+
+fn load(file: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     let Some(file) = file else {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

@@ -13,7 +13,7 @@ use hyper::{
     header::{AUTHORIZATION, HOST, HeaderValue},
 };
 use hyper_util::rt::TokioIo;
-use rustls::{ClientConfig, InvalidMessage, crypto::ring, pki_types::ServerName};
+use rustls::{InvalidMessage, pki_types::ServerName};
 use thiserror::Error;
 use tokio::{net::TcpStream, time};
 use tokio_rustls::{TlsConnector, client::TlsStream};
@@ -114,12 +114,7 @@ impl ServiceClient {
         if !url.uses_tls {
             return Ok(Self { url, tls: None, key: None });
         }
-        let roots = root_certificates::load(ca).map_err(ClientError::permanent)?;
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .expect("the provider supports the default versions")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let config = root_certificates::client(ca).map_err(ClientError::permanent)?;
         Ok(Self { url, tls: Some(TlsConnector::from(Arc::new(config))), key: None })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Reading order: this file (the public API, and reconnecting), `postgres/session.rs` (the two connections and the SQL
 //! statements), `postgres/schema.rs` (the tables), `postgres/error_mapping.rs`, `postgres/durability.rs` (the promise of
-//! the server), `postgres/settings.rs`, `postgres/passfile.rs`, `postgres/tls.rs` (from the URL to a connection).
+//! the server), `postgres/settings.rs`, `postgres/passfile.rs` (from the URL to a connection).
 
 mod durability;
 mod error_mapping;
@@ -10,7 +10,6 @@ mod passfile;
 mod schema;
 mod session;
 mod settings;
-mod tls;
 
 use std::{fmt, sync::Arc, time::Duration};
 

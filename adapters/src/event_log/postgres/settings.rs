@@ -14,8 +14,11 @@ use tokio_postgres::{
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{error_mapping, passfile, tls};
-use crate::event_log::{environment::Environment, loopback::is_loopback};
+use super::{error_mapping, passfile};
+use crate::{
+    event_log::{environment::Environment, loopback::is_loopback},
+    root_certificates,
+};
 
 /// How long opening a session may take if the URL names one server, unless it has a `connect_timeout`.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -167,7 +170,9 @@ impl Url {
         };
         // Without a file, the certificates of the system are trusted.
         let roots = self.sslrootcert.as_deref().filter(|file| *file != "system").map(Path::new);
-        is_encrypted.then(|| tls::connector(roots)).transpose()
+        let config = is_encrypted.then(|| root_certificates::client(roots)).transpose();
+        let config = config.map_err(|why| unusable(format!("{why}; name a PEM file with sslrootcert")))?;
+        Ok(config.map(MakeRustlsConnect::new))
     }
 }
 
