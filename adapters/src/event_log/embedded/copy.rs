@@ -18,8 +18,7 @@ use crate::private_files::{DIRECTORY_MODE, create_file, if_exists, open_to_read}
 pub struct StoreCopy {
     /// The paths of the copy.
     pub layout: Layout,
-    /// `None` only while the copy is being dropped.
-    directory: Option<TempDir>,
+    _directory: TempDir,
 }
 
 impl StoreCopy {
@@ -47,7 +46,7 @@ impl StoreCopy {
     fn make<E: Engine>(store: &Layout, directory: TempDir) -> io::Result<Self> {
         let path = directory.path().to_owned();
         let layout = E::layout(&path.join(below(&store.directory, &store.path)));
-        let copy = Self { layout, directory: Some(directory) };
+        let copy = Self { layout, _directory: directory };
         let files = E::files(store)?;
         let size = files.iter().try_fold(0, |size, file| io::Result::Ok(size + file.metadata()?.len()))?;
         if !Space::of(&path)?.has_room_for(size) {
@@ -59,16 +58,6 @@ impl StoreCopy {
             io::copy(&mut open_to_read(file)?, &mut create_file(&to)?)?;
         }
         Ok(copy)
-    }
-}
-
-impl Drop for StoreCopy {
-    fn drop(&mut self) {
-        let Some(directory) = self.directory.take() else { return };
-        let path = directory.path().to_owned();
-        if let Err(error) = directory.close() {
-            tracing::warn!(target: "petstore::storage", path = %path.display(), %error, "cannot delete the copy of the store");
-        }
     }
 }
 
