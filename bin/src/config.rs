@@ -377,13 +377,7 @@ pub(crate) fn positive(text: &str) -> Result<u32, String> {
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    match text.rsplit_once(':') {
-        Some((host, port)) if !host.is_empty() && !port.is_empty() => {
-            port.parse::<u16>().map_err(|_| "the port must be a number from 0 to 65535")?;
-        }
-        Some(_) | None => return Err("expected HOST:PORT, for example 127.0.0.1:8080".into()),
-    }
-    let mut addresses =
-        text.to_socket_addrs().map_err(|error| format!("the host name cannot be resolved: {error}"))?;
-    addresses.next().ok_or_else(|| "the host has no address".into())
+    let found = text.to_socket_addrs();
+    let found = found.map_err(|error| format!("{error}; expected HOST:PORT, for example 127.0.0.1:8080"))?;
+    found.into_iter().next().ok_or_else(|| "the host has no address".into())
 }

@@ -46,12 +46,12 @@ fn an_address_in_use_is_named_with_the_cause() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let in_use = format!(
-        "petstore: another process listens on {address}: stop it, or choose another address with --listen\n"
+        "petstore: cannot listen on {address}: Address already in use (os error 98); choose another address or port with --listen\n"
     );
     serve("memory:", &["--listen", &address]).exits_with(1).says(&in_use);
     // An address of the documentation, which no machine has.
     serve("memory:", &["--insecure-http", "--listen", "192.0.2.1:0"]).exits_with(1).says(
-        "petstore: this machine does not have the address 192.0.2.1: choose another one with --listen\n",
+        "petstore: cannot listen on 192.0.2.1:0: Cannot assign requested address (os error 99); choose another address or port with --listen\n",
     );
 }
 

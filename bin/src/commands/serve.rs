@@ -220,18 +220,8 @@ fn reload_on_hangup(keys: Arc<ApiKeys>, tls: Option<Arc<Tls>>) -> io::Result<()>
 }
 
 fn listen(address: SocketAddr, flag: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
-    let listener = http::listen(address).map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            anyhow!("another process listens on {address}: stop it, or choose another address with {flag}")
-        }
-        io::ErrorKind::AddrNotAvailable => {
-            anyhow!("this machine does not have the address {}: choose another one with {flag}", address.ip())
-        }
-        io::ErrorKind::PermissionDenied => anyhow!(
-            "this user may not listen on port {}: choose a port above 1023 with {flag}, or grant CAP_NET_BIND_SERVICE",
-            address.port()
-        ),
-        _ => anyhow!("cannot listen on {address}: {error}; choose another address with {flag}"),
+    let listener = http::listen(address).map_err(|error| {
+        anyhow!("cannot listen on {address}: {error}; choose another address or port with {flag}")
     })?;
     let address = listener.local_addr()?;
     Ok((listener, address))

@@ -114,20 +114,17 @@ impl AccessArguments {
             return Ok(env::var(API_KEY_VARIABLE).ok().filter(|key| !key.is_empty()));
         };
         let path = file.display();
-        let unreadable = |error| format!("cannot read the API key in {path}: {error}");
+        let unreadable =
+            |error| format!("cannot read the API key in {path}: {error}; name its file with --api-key-file");
+        let key = fs::read_to_string(file).map_err(unreadable)?;
         let metadata = fs::metadata(file).map_err(unreadable)?;
-        let problem = if metadata.is_dir() {
-            format!("{path} is a directory: name the file with the API key with --api-key-file")
-        } else if metadata.permissions().mode() & 0o007 != 0 {
-            format!("other users have access to the API key in {path}: run chmod 600 {path}")
-        } else {
-            let key = fs::read_to_string(file).map_err(unreadable)?;
-            if !key.trim().is_empty() {
-                return Ok(Some(key));
-            }
-            format!("{path} is empty: it must hold one API key")
-        };
-        Err(problem)
+        if metadata.permissions().mode() & 0o007 != 0 {
+            return Err(format!("other users have access to the API key in {path}: run chmod 600 {path}"));
+        }
+        if key.trim().is_empty() {
+            return Err(format!("{path} is empty: it must hold one API key"));
+        }
+        Ok(Some(key))
     }
 }
 
