@@ -1,6 +1,6 @@
 //! Disk space: a reserve that commits never use, and a ballast file that is deleted to open a store on a full disk.
 
-use std::{fs, io, io::Read as _, path::Path};
+use std::{fs, io, path::Path};
 
 use application::ports::{Fault, LogError};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
@@ -94,7 +94,8 @@ pub(super) fn create_ballast(Layout { directory, ballast, .. }: &Layout) {
     if ballast.exists() || !space.has_room_for(space.ballast()) {
         return;
     }
-    if let Err(error) = fill(ballast, space.ballast()) {
+    let reserve = |file| Ok(fallocate(file, FallocateFlags::empty(), 0, space.ballast())?);
+    if let Err(error) = create_file(ballast).and_then(reserve) {
         tracing::warn!(
             target: "petstore::storage",
             file = %ballast.display(), %error,
@@ -103,13 +104,4 @@ pub(super) fn create_ballast(Layout { directory, ballast, .. }: &Layout) {
         // An incomplete ballast is useless.
         let _ = fs::remove_file(ballast);
     }
-}
-
-fn fill(path: &Path, len: u64) -> io::Result<()> {
-    let mut file = create_file(path)?;
-    if fallocate(&file, FallocateFlags::empty(), 0, len).is_ok() {
-        return Ok(());
-    }
-    // Some file systems cannot reserve space.
-    io::copy(&mut io::repeat(0).take(len), &mut file).map(drop)
 }

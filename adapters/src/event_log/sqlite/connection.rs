@@ -10,7 +10,6 @@ use application::ports::{CommitId, Fault, LogError, Position, StoredRecord, Vers
 use bytes::Bytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, OptionalExtension as _, Params, config::DbConfig};
-use rustix::process::{Resource, getrlimit};
 use uuid::Uuid;
 
 use super::{Sqlite, length};
@@ -182,9 +181,6 @@ fn meaning(error: &Error) -> (Fault, &'static str) {
             (Fault::CannotOpen, "make the file and its directory writable by this user")
         }
         // SQLite does not say why a write has failed.
-        Some(_) if getrlimit(Resource::Fsize).current.is_some() => {
-            (Fault::WriteFailed, "check the disk, and the file size limit of the process (ulimit -f)")
-        }
-        Some(_) => (Fault::WriteFailed, "check the disk"),
+        Some(_) => (Fault::WriteFailed, "check the disk, and the file size limit of the process (ulimit -f)"),
     }
 }
