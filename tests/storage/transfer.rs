@@ -187,5 +187,5 @@ async fn a_line_of_an_export_is_read_only_up_to_the_largest_record() {
     assert!(rejected.starts_with("line 1 is longer than any record (1048576 bytes)"), "{rejected}");
     let longest = "x".repeat(RECORD_MAX) + "\n";
     let rejected = transfer::check_export(longest.as_bytes()).await.unwrap_err().to_string();
-    assert!(rejected.starts_with("line 1 is not the first commit of an export"), "{rejected}");
+    assert!(rejected.starts_with("line 1 cannot be used: "), "{rejected}");
 }

@@ -94,11 +94,7 @@ async fn read(
         line.clear();
         // The longest record and its line break.
         if file.by_ref().take(RECORD_MAX as u64 + 1).read_until(b'\n', &mut line)? == 0 {
-            let what = if position.0 == 1 {
-                "is missing: the input is empty"
-            } else {
-                "is missing: an export ends with a manifest; export again"
-            };
+            let what = "is missing: an export ends with a manifest; check the path, or export again";
             return Err(wrong(what.into()));
         }
         let bytes = line.strip_suffix(b"\n").unwrap_or(&line);
@@ -120,10 +116,8 @@ async fn read(
         }
         let record = StoredRecord { position, id: None, bytes: Bytes::copy_from_slice(bytes) };
         let commit = tally.check_next(&record);
-        let commit = commit.map_err(|error| match position.0 {
-            1 => wrong("is not the first commit of an export; check the path, or export again".into()),
-            _ => wrong(format!("cannot be used: {error}; export again")),
-        })?;
+        let commit = commit
+            .map_err(|error| wrong(format!("cannot be used: {error}; check the path, or export again")))?;
         visit(&record, &commit).await?;
         tally.add_commit(record, &commit);
     }
