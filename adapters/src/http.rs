@@ -49,7 +49,7 @@ use middleware::{
 /// The methods that the routes have. Web pages may use them, and every other method is one value in the metrics.
 static METHODS: [Method; 3] = [Method::GET, Method::HEAD, Method::POST];
 
-/// The public listener. Every path under `/v1` needs a key, those that do not exist included.
+/// The public listener. Every path under `/v1` needs a key, even one that does not exist.
 fn public(state: &Arc<AppState>) -> Router {
     let api = Router::new()
         .route("/v1/pets", get(pets::list).post(pets::create))
@@ -57,7 +57,7 @@ fn public(state: &Arc<AppState>) -> Router {
         .route("/v1/store/orders", get(orders::list))
         .method_not_allowed_fallback(fallback::api_method_not_allowed)
         .nest("/v1", Router::new().fallback(fallback::api_not_found))
-        // The fallback of a nested router matches no empty rest.
+        // The fallback of a nested router does not match this path.
         .route("/v1/", any(fallback::api_not_found));
     let open = probes(has_valid_key).fallback(fallback::not_found);
     let pages =

@@ -1,4 +1,4 @@
-//! What the log holds: commits, their bytes, their order, and the rules that every engine must follow.
+//! The content of the log: commits, their bytes, their order, and the rules that every engine must follow.
 
 pub mod codec;
 pub mod commit;

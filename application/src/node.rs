@@ -1,4 +1,4 @@
-//! What one node does: it decides and appends commits (`writer`, `decision`), reads those of all nodes (`replica`,
+//! One node: it decides and appends commits (`writer`, `decision`), reads those of all nodes (`replica`,
 //! `replay`), and applies both to its state (`state`, `idempotency`).
 
 mod decision;

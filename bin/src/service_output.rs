@@ -1,5 +1,5 @@
 //! Standard output and standard error of the service. Each has its own thread, so a stalled reader blocks nothing else:
-//! lines that do not fit into the queue of that thread are dropped and counted.
+//! lines that do not fit into the queue of that thread are dropped. Those of standard error are counted.
 
 use std::{
     fmt::Display,

@@ -85,11 +85,11 @@ fn engine_of(url: &StoreUrl) -> Result<(&'static EngineEntry, String), LogError>
 
 /// Opens a log read-only. It may be the log of a running service.
 pub(crate) async fn open_source(url: &StoreUrl, access: &AccessArguments) -> Result<Source, LogError> {
-    let key = access.key().map_err(|problem| Fault::CannotOpen.error(problem))?;
     let StoreUrl::Service(service) = url else {
         let (engine, place) = engine_of(url)?;
         return (engine.read)(place).await;
     };
+    let key = access.key().map_err(|problem| Fault::CannotOpen.error(problem))?;
     let key = key.ok_or_else(|| {
         let detail = "reading the log of a service needs an API key with the scope \"log\": name its file with --api-key-file, or \
                       set PETSTORE_API_KEY to the key";
@@ -158,7 +158,7 @@ async fn open_known_log(url: &StoreUrl, known: Option<LogIdentity>) -> Result<Lo
     (engine.open_existing)(place, known.version()).await
 }
 
-/// What to do about a damaged log.
+/// Advice for a damaged log.
 pub(crate) const DAMAGE_ADVICE: &str =
     "restore a backup, or copy the intact commits into a new store with petstore log salvage";
 

@@ -16,7 +16,7 @@ use super::rate_limit::Allowance;
 pub struct KeyId(pub Arc<str>);
 
 impl KeyId {
-    /// The owner of whom this is the first key.
+    /// The owner of a new key. A rotated key keeps the owner of its predecessor.
     pub fn as_owner(&self) -> OwnerId {
         OwnerId(self.0.clone())
     }

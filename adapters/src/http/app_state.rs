@@ -1,5 +1,4 @@
-//! What every request has access to: the store once it is open, the keys, and whether the service is
-//! stopping.
+//! The state that all requests share: the store once it is open, the keys, and whether the service is stopping.
 
 use std::sync::{
     Arc, OnceLock,
@@ -19,7 +18,7 @@ use super::{
 };
 use crate::access::Authenticator;
 
-/// The state of the HTTP adapter. It serves probes before the store is open, too.
+/// The state of the HTTP adapter. It exists before the store is open, because the probes need it.
 pub struct AppState {
     pub(super) keys: Arc<dyn Authenticator>,
     pub(super) request_log: RequestLog,

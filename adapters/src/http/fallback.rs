@@ -1,5 +1,5 @@
-//! The handlers for unknown paths, and for methods that a path lacks; axum adds `Allow`. Under `/v1` they authenticate
-//! first, so that only clients with a key learn which paths exist.
+//! The handlers for unknown paths, and for methods that a path lacks; axum adds `Allow`. Under `/v1`, 401
+//! precedes both.
 
 use axum::http::Uri;
 

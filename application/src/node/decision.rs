@@ -38,7 +38,7 @@ pub(crate) struct CommitContext {
     pub(crate) remaining_capacity: usize,
 }
 
-/// What follows from one command.
+/// The outcome of one command.
 enum Decision {
     Append(PetEvent),
     Reply(Result<Created, WriteError>),

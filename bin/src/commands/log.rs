@@ -20,11 +20,11 @@ use application::{
 };
 pub(crate) use find::FindArguments;
 
-use crate::{config::LogCommand, output, wire::DAMAGE_ADVICE};
+use crate::{config::LogCommand, output, stop_signals::StopSignals, wire::DAMAGE_ADVICE};
 
 /// How long an interrupted command may take to clean up. A command that blocks on its input or output never does.
 const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(1);
-const INTERRUPTED: &str = "interrupted: run the same command again; a copy or import resumes";
+const INTERRUPTED: &str = "interrupted; a copy or import resumes when it is started again";
 
 #[tokio::main]
 pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
@@ -37,17 +37,17 @@ pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
         // It handles signals itself.
         return copy::follow(&from, &to, &access, report_every).await;
     }
-    tokio::spawn(async {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            tokio::time::sleep(INTERRUPT_TIMEOUT).await;
-            output::print_error(format_args!("petstore: {INTERRUPTED}"));
-            process::exit(1);
-        }
+    let (mut ends, mut must_end) = (StopSignals::new()?, StopSignals::new()?);
+    tokio::spawn(async move {
+        must_end.received().await;
+        tokio::time::sleep(INTERRUPT_TIMEOUT).await;
+        output::print_error(format_args!("petstore: {INTERRUPTED}"));
+        process::exit(1);
     });
     tokio::select! {
         outcome = carry_out(command) => outcome.map_err(advise),
         // Returns normally, so that a temporary copy of a store is deleted.
-        _ = tokio::signal::ctrl_c() => bail!(INTERRUPTED),
+        () = ends.received() => bail!(INTERRUPTED),
     }
 }
 

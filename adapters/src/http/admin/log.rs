@@ -185,7 +185,7 @@ impl Sending {
                     return Ok(Some(self.sent.manifest(Utc::now()).into()));
                 }
                 Goal::Follow => {
-                    // Read before the log, so that everything acknowledged before the shutdown is sent.
+                    // The flag is read before the log, so that every commit acknowledged before the shutdown is sent.
                     let ending = *self.ending.borrow_and_update();
                     if self.read(Position(u64::MAX)).await? > 0 {
                         continue;

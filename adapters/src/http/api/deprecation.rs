@@ -2,13 +2,13 @@
 
 use axum::http::{HeaderName, HeaderValue, header::LINK};
 
-/// Since when, as RFC 9745 wants it: 2025-12-05T00:00:00Z in Unix seconds, five years before the end.
+/// The time of deprecation in Unix seconds (RFC 9745): 2025-12-05T00:00:00Z, five years before the removal.
 const DEPRECATION: (HeaderName, HeaderValue) =
     (HeaderName::from_static("deprecation"), HeaderValue::from_static("@1764892800"));
-/// Until when (RFC 8594).
+/// The time of removal (RFC 8594).
 const SUNSET: (HeaderName, HeaderValue) =
     (HeaderName::from_static("sunset"), HeaderValue::from_static("Thu, 05 Dec 2030 00:00:00 GMT"));
-/// What to use instead: the list with its filter.
+/// The replacement: the list with its filter.
 const SUCCESSOR: (HeaderName, HeaderValue) =
     (LINK, HeaderValue::from_static(r#"</v1/pets>; rel="successor-version""#));
 

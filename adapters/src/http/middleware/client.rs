@@ -1,6 +1,6 @@
 //! Authentication: the API key in the `Authorization` header, and what it permits.
 //!
-//! The extractors here are the only way to the store, so no handler can forget to authenticate.
+//! Handlers under `/v1` get the store only from the extractor [`Client`], so none can forget to authenticate.
 
 use std::{
     net::IpAddr,
@@ -31,7 +31,7 @@ pub(crate) struct Authenticated {
 }
 
 impl Authenticated {
-    /// Rejects a client whose key lacks a scope. Only with the scope is the connection proven.
+    /// Rejects a client whose key lacks a scope. The connection counts as proven only after this check.
     pub(crate) fn require(&self, scope: Scope) -> Result<(), ApiError> {
         require(self.principal.scopes, scope)?;
         self.in_flight.accept(&self.principal.owner);
@@ -126,9 +126,8 @@ pub(crate) fn has_valid_key(state: &AppState, headers: &HeaderMap) -> bool {
     checked.inspect_err(|error| state.metrics.record_auth_failure(error)).is_ok()
 }
 
-/// Rejects a client whose key lacks a scope.
 /// The scope that a method needs. Methods that no route has need none: they get 405.
-fn scope_of(method: &Method) -> Option<Scope> {
+pub(crate) fn scope_of(method: &Method) -> Option<Scope> {
     match *method {
         Method::GET | Method::HEAD => Some(Scope::Read),
         Method::POST => Some(Scope::Write),
@@ -136,6 +135,7 @@ fn scope_of(method: &Method) -> Option<Scope> {
     }
 }
 
+/// Rejects a client whose key lacks a scope.
 fn require(scopes: Scopes, scope: Scope) -> Result<(), ApiError> {
     if scopes.allow(scope) { Ok(()) } else { Err(ApiError::Forbidden(scope)) }
 }

@@ -1,5 +1,5 @@
-//! Checks that leave no doubt for which host a request is and where it ends, so that a proxy in front cannot be made to
-//! disagree (request smuggling).
+//! Rejects requests whose host or length is ambiguous, because a proxy in front could read them differently (request
+//! smuggling).
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -67,8 +67,7 @@ fn is_local(host: &str) -> bool {
     address.map_or_else(|_| host.eq_ignore_ascii_case("localhost"), |address| address.is_loopback())
 }
 
-/// Whether part of an HTTP/1 body may stay unread when the request is rejected: then no other request can follow on the
-/// connection.
+/// Whether an HTTP/1 body may be left unread after a rejection. The connection must then be closed.
 pub(crate) fn body_may_remain(request: &Request<Body>) -> bool {
     request.version() < Version::HTTP_2
         && !request.body().is_end_stream()

@@ -40,7 +40,7 @@ use crate::http::{
 /// A group of routes that are observed alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Group {
-    /// Every request needs a valid API key.
+    /// Every handler needs a valid API key.
     Protected,
     /// No request needs a key.
     Open,

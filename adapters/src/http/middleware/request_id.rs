@@ -6,6 +6,8 @@ use std::sync::{
 };
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use data_encoding::HEXLOWER;
+use siphasher::sip128::SipHasher24;
 use uuid::Uuid;
 
 use crate::http::header_value;
@@ -27,12 +29,14 @@ pub(crate) fn request_id(headers: &HeaderMap) -> HeaderValue {
     }
 }
 
-/// An id that is unique across restarts: a random part for this process, and a count.
+/// An id that is unique across restarts: a count, hashed so that it does not show the number of requests.
 fn new_id() -> HeaderValue {
-    static PROCESS: LazyLock<String> = LazyLock::new(|| format!("{:x}-", Uuid::now_v7().as_u64_pair().1));
+    static HASHER: LazyLock<SipHasher24> =
+        LazyLock::new(|| SipHasher24::new_with_key(Uuid::now_v7().as_bytes()));
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    header_value([&*PROCESS, itoa::Buffer::new().format(count)].concat())
+    let hash = HASHER.hash(&count.to_le_bytes()).as_u128();
+    header_value(HEXLOWER.encode(&hash.to_be_bytes()))
 }
 
 /// The trace id of a W3C `traceparent`, if it is valid.

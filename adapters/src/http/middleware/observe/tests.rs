@@ -17,7 +17,7 @@ use tower::Service as _;
 
 use super::*;
 use crate::access::{Authenticator, KeyId, Principal, RejectedKey, Scope, Scopes};
-use crate::http::{HttpSettings, document, public, server::tests::in_flight};
+use crate::http::{HttpSettings, document, middleware::client::scope_of, public, server::tests::in_flight};
 
 /// Knows one key.
 struct Keys;
@@ -121,7 +121,7 @@ async fn a_panic_becomes_a_500_and_the_next_request_is_served() {
 
 /// A `Router` cannot list its routes, so every method is sent to every path that the document describes.
 #[tokio::test]
-async fn the_routes_have_the_described_methods_and_no_others() {
+async fn every_described_path_has_the_described_methods_and_no_others() {
     let description: Value = serde_json::from_str(&document(&HttpSettings::default())).unwrap();
     let mut used = BTreeSet::new();
     for (path, operations) in description["paths"].as_object().unwrap() {
@@ -137,4 +137,8 @@ async fn the_routes_have_the_described_methods_and_no_others() {
         }
     }
     assert_eq!(used, METHODS.iter().map(Method::as_str).collect());
+    assert!(
+        METHODS.iter().all(|method| scope_of(method).is_some()),
+        "a method without a scope would need none"
+    );
 }

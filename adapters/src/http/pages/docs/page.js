@@ -35,11 +35,6 @@ SwaggerUIBundle({
   presets: [SwaggerUIBundle.presets.apis],
   plugins: [Corrections],
   deepLinking: true,
-  // A mistyped field or parameter is an error here, not ignored.
-  requestInterceptor: (request) => {
-    if (!request.loadSpec) request.headers.Prefer = "handling=strict";
-    return request;
-  },
   showExtensions: true,
   // The key is typed once and forgotten with the page: it is stored nowhere.
   persistAuthorization: false,

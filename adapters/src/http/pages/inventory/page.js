@@ -34,7 +34,7 @@ class RequestError extends Error {
 let key = null;
 
 async function call(path, options = {}) {
-  const headers = { Authorization: `Bearer ${key}`, Prefer: "handling=strict", ...options.headers };
+  const headers = { Authorization: `Bearer ${key}`, ...options.headers };
   const signals = [AbortSignal.timeout(RESPONSE_TIMEOUT_MS), options.signal].filter(Boolean);
   let response;
   let text;
