@@ -205,7 +205,7 @@ fn connections_to_the_admin_listener_do_not_block_probes_and_metrics() {
     let app = start(0, &["--admin-listen", "127.0.0.1:0"]);
     let admin = app.admin();
     let (attack, statuses) = trickle(admin, 110);
-    wait_until_strong(&statuses, 401);
+    wait_until_strong(&statuses, 400);
     let served = attack.0.block_on(async {
         let mut served = 0;
         for path in ["/readyz", "/metrics"].repeat(12) {

@@ -307,7 +307,7 @@ fn an_interrupted_export_says_what_to_do() {
     wait_until("the export waits for its reader", || {
         fs::read_to_string(format!("/proc/{pid}/wchan")).is_ok_and(|at| at.contains("pipe"))
     });
-    interrupt(export).exits_with(1).says("petstore: interrupted: run the same command again; ");
+    interrupt(export).exits_with(1).says("petstore: interrupted; ");
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn an_interrupted_import_says_what_to_do_and_resumes() {
     wait_until("two commits are stored", || mark(&target) == 2);
     interrupt(import)
         .exits_with(1)
-        .says("petstore: interrupted: run the same command again; a copy or import resumes\n");
+        .says("petstore: interrupted; a copy or import resumes when it is started again\n");
     drop(input);
     let file = directory.path().join("export.jsonl");
     fs::write(&file, &export).unwrap();

@@ -43,6 +43,8 @@ pub(super) struct RecordStream {
     begun: Vec<u8>,
     /// A complete line that has not been taken yet.
     line: Option<Vec<u8>>,
+    /// An error after records that were returned, for the next read.
+    failed: Option<LogError>,
     /// When the last line was complete.
     last_line: Instant,
     opened: Instant,
@@ -59,6 +61,7 @@ impl RecordStream {
             tally: Tally::after(after),
             begun: Vec::new(),
             line: None,
+            failed: None,
             last_line: now,
             opened: now,
             heartbeats: 0,
@@ -79,6 +82,9 @@ impl RecordStream {
 
     /// Returns the received records. A response with an end waits for at least one; an empty result is the end.
     pub(super) async fn records(&mut self, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
         let (mut records, mut room) = (Vec::new(), bound.bytes);
         while records.len() < bound.records && room > 0 && !self.has_ended {
             if records.is_empty() && self.mode == StreamMode::ToHead {
@@ -87,8 +93,11 @@ impl RecordStream {
                 match self.fill().now_or_never() {
                     Some(Ok(())) => {}
                     Some(Err(error)) if records.is_empty() => return Err(error),
-                    // An error is left to the next read.
-                    Some(Err(_)) | None => break,
+                    Some(Err(error)) => {
+                        self.failed = Some(error);
+                        break;
+                    }
+                    None => break,
                 }
             }
             // The manifest is left to the next read, which returns nothing.
