@@ -35,7 +35,7 @@ use crate::{
 
 pub(crate) use log::{AccessArguments, LogCommand, SourceArgument};
 
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The variable of an API key. There is no flag, because other users can see arguments.
 const API_KEY_VARIABLE: &str = "PETSTORE_API_KEY";
 /// The longest duration that a flag accepts.

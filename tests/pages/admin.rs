@@ -77,7 +77,6 @@ fn an_operator_sees_the_state_and_live_plots() {
         let shown = plot(&browser, title);
         assert!(!shown.is_empty() && !shown.contains('–'), "{title}: {shown}");
     }
-    browser.see_text("#rows", "/v1/pets/{petId}");
     browser.see_text("#rows", "test");
     let label =
         browser.run("return document.querySelector('.plot svg[role=img]').getAttribute('aria-label')");

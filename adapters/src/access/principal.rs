@@ -53,6 +53,8 @@ pub struct KeyUsage {
     pub requests: AtomicU64,
     /// Requests rejected by the rate limit.
     pub limited: AtomicU64,
+    /// Calls of deprecated operations.
+    pub deprecated: AtomicU64,
 }
 
 /// A rejected key, with its id and name if it was ever issued. Only the service log shows the reason; the client learns

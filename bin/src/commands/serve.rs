@@ -28,7 +28,7 @@ use tracing_appender::non_blocking::NonBlocking;
 use tracing_subscriber::EnvFilter;
 
 use crate::{
-    config::{LogFormat, ServeArguments},
+    config::{LogFormat, ServeArguments, VERSION},
     descriptors::{self, ConnectionShares},
     service_manager,
     service_output::{self, ServiceOutput},
@@ -40,8 +40,6 @@ type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// How long hanging threads may delay the exit of the process.
 const THREADS_TIMEOUT: Duration = Duration::from_secs(1);
-
-const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The maximum number of connections of the admin listener.
 const ADMIN_CONNECTIONS_MAX: usize = 100;
@@ -92,14 +90,13 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
         connections_per_address: arguments.connections_per_address.map(|most| most as usize),
         drain: arguments.drain,
     };
-    let listen_to_clients = async |doing: &str| -> anyhow::Result<(RunningServer, SocketAddr)> {
+    let listen_to_clients = |doing: &str| -> anyhow::Result<(RunningServer, SocketAddr)> {
         let (listener, address) = listen(arguments.listen, "--listen")?;
         output.print_line(format_args!("petstore {VERSION} {doing} {scheme}://{address}"));
         let serve = |stopped| http::serve(listener, state.clone(), settings, stopped);
         Ok((RunningServer::start(serve), address))
     };
-    let early =
-        if arguments.listen_when_ready { None } else { Some(listen_to_clients("is starting on").await?) };
+    let early = if arguments.listen_when_ready { None } else { Some(listen_to_clients("is starting on")?) };
     let mut admin = None;
     if let Some(address) = arguments.admin_listen {
         let (listener, address) = listen(address, "--admin-listen")?;
@@ -125,7 +122,7 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
     state.open(store.clone());
     let (server, address) = match early {
         Some(listening) => listening,
-        None => listen_to_clients("listens on").await?,
+        None => listen_to_clients("listens on")?,
     };
     tracing::info!(
         target: "petstore::service",

@@ -8,7 +8,6 @@ mod process;
 use std::{
     borrow::Cow,
     cmp::Reverse,
-    collections::BTreeMap,
     fmt,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
@@ -23,7 +22,6 @@ use axum::{
     http::{StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse as _, Response},
 };
-use parking_lot::Mutex;
 use prometheus_client::{
     collector::Collector,
     encoding::{
@@ -68,8 +66,6 @@ pub(in crate::http) struct Metrics {
     requests: Family<(RouteLabels, StatusLabel), Counter>,
     durations: Family<RouteLabels, Histogram, fn() -> Histogram>,
     auth_failures: Family<[(&'static str, &'static str); 1], Counter>,
-    /// The number of calls by route and name of the API key.
-    deprecated_calls: Mutex<BTreeMap<String, BTreeMap<String, u64>>>,
 }
 
 /// Method and route.
@@ -87,7 +83,6 @@ impl Default for Metrics {
             requests: Family::default(),
             durations: Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS)),
             auth_failures,
-            deprecated_calls: Mutex::default(),
         }
     }
 }
@@ -104,15 +99,6 @@ impl Metrics {
         let labels = [("method", method.into()), ("route", route.to_owned().into())];
         self.durations.get_or_create(&labels).observe(took.as_secs_f64());
         self.requests.get_or_create(&(labels, [("status", status.as_u16())])).inc();
-    }
-
-    /// Counts a call of a deprecated operation, so that operators see which clients still use it.
-    pub(in crate::http) fn record_deprecated_call(&self, route: &str, key_name: &str) {
-        let mut calls = self.deprecated_calls.lock();
-        let calls = calls.entry(route.to_owned()).or_default();
-        let is_counted = calls.contains_key(key_name) || calls.len() < KEYS_MAX;
-        let name = if is_counted { key_name } else { OTHER_KEYS };
-        *calls.entry(name.to_owned()).or_default() += 1;
     }
 
     pub(in crate::http) fn record_auth_failure(&self, error: &ApiError) {
@@ -165,27 +151,21 @@ impl Collector for StateCollector {
 }
 
 fn requests(encoder: &mut Encoder<'_>, metrics: &Metrics) -> fmt::Result {
-    let Metrics { requests, durations, auth_failures, deprecated_calls } = metrics;
+    let Metrics { requests, durations, auth_failures } = metrics;
     let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
     encoder.metric("petstore_build", "The running version.", &version)?;
     encoder.metric("petstore_http_requests", "Responses by method, route and status code.", requests)?;
     let help = "Time from receiving the head of a request to its response, by method and route.";
     encoder.metric("petstore_http_request_duration_seconds", help, durations)?;
     let help = "Requests without a valid API key, by the reason why it is not valid.";
-    encoder.metric("petstore_authentication_failures", help, auth_failures)?;
-    let calls = deprecated_calls.lock();
-    let calls = calls.iter().flat_map(|(route, calls)| {
-        let labels = |key| [("route", route.as_str()), ("key", key)];
-        calls.iter().map(move |(key, count)| (labels(key), ConstCounter::new(*count)))
-    });
-    let help = "Calls of deprecated operations by the name of the API key.";
-    encoder.family("petstore_deprecated_calls", help, calls)
+    encoder.metric("petstore_authentication_failures", help, auth_failures)
 }
 
 /// The busiest keys have their own series; all others share one.
 fn keys(encoder: &mut Encoder<'_>, state: &AppState) -> fmt::Result {
     let requests = |principal: &Principal| principal.usage.requests.load(Relaxed);
     let limited = |principal: &Principal| principal.usage.limited.load(Relaxed);
+    let deprecated = |principal: &Principal| principal.usage.deprecated.load(Relaxed);
     let mut used = state.keys.principals();
     used.retain(|principal| requests(principal) > 0);
     // A plain sort would read counters that change while it compares them.
@@ -202,6 +182,8 @@ fn keys(encoder: &mut Encoder<'_>, state: &AppState) -> fmt::Result {
     counters("petstore_key_requests", "Requests with a valid API key, by its name and id.", requests)?;
     let help = "Requests rejected by the rate limit of their API key, by its name and id.";
     counters("petstore_key_rate_limited", help, limited)?;
+    let help = "Calls of deprecated operations, by the name and id of the API key.";
+    counters("petstore_deprecated_calls", help, deprecated)?;
     let outcomes =
         state.keys.reloads().map(|(outcome, count)| ([("outcome", outcome)], ConstCounter::new(count)));
     encoder.family("petstore_key_reloads", "Reloads of the key file after a change, by outcome.", outcomes)
@@ -359,22 +341,44 @@ impl Encoder<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::access::{KeyId, RejectedKey};
+    use http_body_util::BodyExt as _;
+
+    use crate::access::{Authenticator, KeyId, KeyUsage, RejectedKey, Scopes};
 
     use super::*;
-    use crate::http::error::ApiError;
+    use crate::http::{error::ApiError, settings::HttpSettings};
 
-    #[test]
-    fn keys_over_the_limit_share_one_series() {
-        let metrics = Metrics::default();
-        for number in 0..KEYS_MAX + 7 {
-            metrics.record_deprecated_call("/v1/pets/{petId}", &format!("key {number}"));
+    /// As many keys as there may be series, and seven more. Each was used once.
+    struct ManyKeys;
+
+    impl Authenticator for ManyKeys {
+        fn authenticate(&self, _: &str) -> Result<Arc<Principal>, RejectedKey> {
+            Err(RejectedKey::Unknown)
         }
-        metrics.record_deprecated_call("/v1/pets/{petId}", "key 0");
-        let calls = metrics.deprecated_calls.lock();
-        let calls = &calls["/v1/pets/{petId}"];
-        assert_eq!(calls.len(), KEYS_MAX + 1);
-        assert_eq!((calls[OTHER_KEYS], calls["key 0"]), (7, 2));
+
+        fn check(&self, _: &KeyId) -> Result<Scopes, RejectedKey> {
+            Err(RejectedKey::Unknown)
+        }
+
+        fn principals(&self) -> Vec<Arc<Principal>> {
+            let principal = |number: usize| {
+                let id = KeyId(format!("{number:012x}").into());
+                let usage = Arc::new(KeyUsage { requests: 1.into(), ..KeyUsage::default() });
+                let (owner, name) = (id.as_owner(), format!("key {number}"));
+                Arc::new(Principal { id, owner, name, scopes: Scopes::READ_WRITE, allowance: None, usage })
+            };
+            (0..KEYS_MAX + 7).map(principal).collect()
+        }
+    }
+
+    #[tokio::test]
+    async fn keys_over_the_limit_share_one_series() {
+        let state = Arc::new(AppState::new(Arc::new(ManyKeys), HttpSettings::default()));
+        let shown = show(State(state)).await.into_body().collect().await.unwrap().to_bytes();
+        let lines = str::from_utf8(&shown).unwrap().lines();
+        let lines: Vec<_> = lines.filter(|line| line.starts_with("petstore_key_requests_total{")).collect();
+        assert_eq!(lines.len(), KEYS_MAX + 1);
+        assert!(lines.contains(&r#"petstore_key_requests_total{key="(others)",key_id=""} 7"#));
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The operations on pets.
 
-use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use application::{CreatePet, Page};
 use axum::{
-    extract::{Path, State, rejection::PathRejection},
+    extract::{Path, rejection::PathRejection},
     http::{
         HeaderName, HeaderValue, StatusCode,
         header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, LINK, LOCATION},
@@ -22,7 +22,6 @@ use super::{
     number, pet_json,
 };
 use crate::http::{
-    app_state::AppState,
     error::{ApiError, JSON},
     header_value,
     middleware::client::Client,
@@ -74,13 +73,12 @@ pub(crate) async fn create(
 /// `GET /v1/pets/{petId}`, deprecated. Every response says so, and calls are counted by key, so that operators see which
 /// clients still use it.
 pub(crate) async fn get(
-    State(state): State<Arc<AppState>>,
     client: Result<Client, ApiError>,
     path: Result<Path<String>, PathRejection>,
     preconditions: Preconditions,
 ) -> impl IntoResponse {
     if let Ok(client) = &client {
-        state.metrics.record_deprecated_call("/v1/pets/{petId}", &client.principal.name);
+        client.principal.usage.deprecated.fetch_add(1, Relaxed);
     }
     (deprecation::HEADERS, find(client, path, preconditions).await)
 }

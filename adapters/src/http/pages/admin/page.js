@@ -273,10 +273,12 @@ function showState(metrics) {
 }
 
 function showDeprecated(metrics) {
-  const calls = samples(metrics, "petstore_deprecated_calls_total").sort((a, b) => b.value - a.value);
+  const calls = samples(metrics, "petstore_deprecated_calls_total")
+    .filter(({ value }) => value > 0)
+    .sort((a, b) => b.value - a.value);
   const rows = calls.slice(0, 100).map(({ labels, value }) => {
     const row = document.createElement("tr");
-    for (const text of [labels.key, labels.route, count(value)]) row.insertCell().textContent = text;
+    for (const text of [labels.key, count(value)]) row.insertCell().textContent = text;
     row.lastChild.className = "number";
     return row;
   });
