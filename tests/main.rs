@@ -53,6 +53,7 @@ mod faults {
     mod hostile_clients;
     mod log_faults;
     mod planted_links;
+    mod real_time;
     mod simulation;
     mod slow_peers;
     mod stalled_output;

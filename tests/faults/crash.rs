@@ -17,7 +17,7 @@ mod full_disk;
 mod injected;
 mod kills;
 mod leaving;
-mod ledger;
+pub(crate) mod ledger;
 mod load;
 mod power_cuts;
 pub(crate) mod scenario;

@@ -40,6 +40,15 @@ pub struct PostgresServer {
     databases: u32,
     /// Where the server is, if not on this machine itself.
     network: Option<Network>,
+    /// The processes that are stopped, the first one first.
+    frozen: Vec<u32>,
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        // A stopped process would outlive the server.
+        self.thaw();
+    }
 }
 
 impl PostgresServer {
@@ -107,7 +116,7 @@ impl PostgresServer {
             address.set_ip(network.address().into());
         }
         let child = spawn(directory.path(), address, &settings, network.as_ref());
-        let mut server = Self { child, address, directory, settings, databases: 0, network };
+        let mut server = Self { child, address, directory, settings, databases: 0, network, frozen: vec![] };
         server.wait_until_ready();
         server
     }
@@ -116,6 +125,30 @@ impl PostgresServer {
     pub fn kill(&mut self) {
         self.child.0.kill().expect("the server was running");
         self.child.0.wait().expect("a killed process ends");
+    }
+
+    /// Stops all processes of the server where they stand: they keep their connections and say nothing.
+    pub fn freeze(&mut self) {
+        let server = self.child.0.id();
+        // First the one that would start others.
+        signal(server, "STOP");
+        self.frozen.push(server);
+        let children = fs::read_to_string(format!("/proc/{server}/task/{server}/children"));
+        for child in children.expect("the server is running").split_whitespace() {
+            // One that has just ended need not be stopped.
+            let _ = Command::new("kill").args(["-s", "STOP", child]).stderr(Stdio::null()).status();
+            self.frozen.push(child.parse().expect("a process id"));
+        }
+    }
+
+    /// Resumes a frozen server.
+    pub fn thaw(&mut self) {
+        for process in self.frozen.drain(..).rev() {
+            let _ = Command::new("kill")
+                .args(["-s", "CONT", &process.to_string()])
+                .stderr(Stdio::null())
+                .status();
+        }
     }
 
     /// Asks the server to end, which cuts all connections, and waits until it has.
