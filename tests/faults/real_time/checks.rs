@@ -192,8 +192,8 @@ fn no_node_goes_back(history: &History) -> Verdict {
 
 fn rejections_are_temporary(history: &History) -> Verdict {
     for operation in &history.operations {
-        if let Outcome::Rejected(status) = operation.outcome {
-            ensure(status == 503, || format!("rejected without a reason: {operation:?}"))?;
+        if let Outcome::Rejected(status, _) = &operation.outcome {
+            ensure(*status == 503, || format!("rejected without a reason: {operation:?}"))?;
         }
     }
     Ok(())

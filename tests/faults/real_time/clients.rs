@@ -20,6 +20,8 @@ use super::{
 
 /// How many clients send requests at the same time.
 const CLIENTS: u64 = 9;
+/// So many of them also add pets. The others continue to read while creates wait for a server.
+const WRITERS: u64 = 6;
 /// How often a request with a key is sent until it is acknowledged.
 const TRIES: u64 = 4;
 /// How long a client waits after a request that failed.
@@ -32,9 +34,7 @@ pub(crate) struct Nodes {
     key: String,
     /// `None` while a node is down.
     addresses: Vec<Mutex<Option<SocketAddr>>>,
-    /// The newest position in any response.
     newest: Mutex<Option<Position>>,
-    /// The largest id in any response.
     last_id: AtomicU64,
 }
 
@@ -55,6 +55,12 @@ impl Nodes {
         *held(&self.addresses[node]) = address;
     }
 
+    /// The largest id in any response.
+    pub(crate) fn last_id(&self) -> u64 {
+        self.last_id.load(Relaxed)
+    }
+
+    /// The newest position in any response.
     pub(crate) fn newest(&self) -> Option<Position> {
         held(&self.newest).clone()
     }
@@ -146,7 +152,7 @@ impl Client {
             if stop.load(Relaxed) {
                 break;
             }
-            if self.dice.per_mille(500) {
+            if self.number < WRITERS && self.dice.per_mille(700) {
                 self.create(format!("{}-{count}", self.number));
             } else {
                 self.list();
@@ -173,7 +179,7 @@ impl Client {
 
     /// Lists pets from the beginning, from the middle, or, most often, near the end.
     fn list(&mut self) {
-        let last = self.nodes.last_id.load(Relaxed);
+        let last = self.nodes.last_id();
         let after = match self.dice.within(0..=9) {
             0 => 0,
             1 => self.dice.within(0..=last),
@@ -242,7 +248,7 @@ fn outcome_of(response: &Response) -> Outcome {
             let next = response.next().map(|next| after(next).expect("the next page begins after an id"));
             Outcome::Page { pets: pets.iter().map(pet_of).collect(), next, position: position() }
         }
-        other => Outcome::Rejected(other),
+        other => Outcome::Rejected(other, response.json()["code"].to_string()),
     }
 }
 

@@ -46,8 +46,8 @@ pub(crate) enum Outcome {
     Created { pet: Pet, replayed: bool, position: Position },
     /// 200, with the id after which the next page begins.
     Page { pets: Vec<Pet>, next: Option<u64>, position: Position },
-    /// Any other status. The pet of a create may still be added.
-    Rejected(u16),
+    /// Any other status, with the `code` of the error. The pet of a create may still be added.
+    Rejected(u16, String),
     /// The connection ended before the response was complete. The pet of a create may still be added.
     Lost,
 }
@@ -72,7 +72,7 @@ impl Operation {
     pub(crate) fn position(&self) -> Option<&Position> {
         match &self.outcome {
             Outcome::Created { position, .. } | Outcome::Page { position, .. } => Some(position),
-            Outcome::Rejected(_) | Outcome::Lost => None,
+            Outcome::Rejected(..) | Outcome::Lost => None,
         }
     }
 
@@ -81,7 +81,7 @@ impl Operation {
         match &self.outcome {
             Outcome::Created { pet, .. } => std::slice::from_ref(pet),
             Outcome::Page { pets, .. } => pets,
-            Outcome::Rejected(_) | Outcome::Lost => &[],
+            Outcome::Rejected(..) | Outcome::Lost => &[],
         }
     }
 

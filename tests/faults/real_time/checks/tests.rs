@@ -20,7 +20,7 @@ fn sound() -> History {
             operation(2, 41..50, with_key(), bella(false)),
             Operation { asked: Some(at(2)), ..operation(2, 51..60, list(0), page(&["Rex", "Bella"], 2)) },
             operation(0, 61..62, list(0), page(&["Rex"], 1)),
-            operation(1, 63..64, create("Max", None), Outcome::Rejected(503)),
+            operation(1, 63..64, create("Max", None), rejected(503)),
         ],
         pets: vec![pet(1, "Rex"), pet(2, "Bella")],
     }
@@ -37,6 +37,10 @@ fn create(name: &str, key: Option<&str>) -> Request {
 
 fn created(id: u64, name: &str, position: u64) -> Outcome {
     Outcome::Created { pet: pet(id, name), replayed: false, position: at(position) }
+}
+
+fn rejected(status: u16) -> Outcome {
+    Outcome::Rejected(status, "unavailable".into())
 }
 
 fn list(after: u64) -> Request {
@@ -203,6 +207,6 @@ fn a_node_that_goes_back_is_reported() {
 #[test]
 fn an_error_that_is_not_temporary_is_reported() {
     assert_violation("rejected without a reason", |history| {
-        history.operations[7].outcome = Outcome::Rejected(500);
+        history.operations[7].outcome = rejected(500);
     });
 }
