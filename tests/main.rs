@@ -64,6 +64,7 @@ mod faults {
 mod operations {
     mod debian_package;
     mod deployment;
+    mod frozen_node;
     mod health;
     mod key_rotation;
     mod manual;

@@ -19,7 +19,7 @@ use super::{
 const CLIENTS: usize = 4;
 
 /// A node on its own port, with the keys of the first one.
-fn node(store: &str, port: u16, keys_of: Option<&App>) -> App {
+pub(super) fn node(store: &str, port: u16, keys_of: Option<&App>) -> App {
     let flags = ["--listen-when-ready", "--drain", "30s"];
     let mut app = App::stopped(store, &flags);
     if let Some(first) = keys_of {
@@ -45,7 +45,7 @@ fn nodes_behind_nginx_are_restarted_without_losing_a_request() {
     // The clients of this test speak plain HTTP.
     let plain = "location / { proxy_pass http://petstore; proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_next_upstream error timeout http_503; }";
     let addresses = ports.map(|port| format!("127.0.0.1:{port}"));
-    let cluster = Cluster::of(addresses, " max_fails=3 fail_timeout=10s", http, &[("return 403;", plain)]);
+    let cluster = Cluster::of(addresses, " max_fails=3 fail_timeout=3s", http, &[("return 403;", plain)]);
     let address = ([127, 0, 0, 1], http).into();
     let call = |method: &str| Call::new(address, method, "/v1/pets").key(&key);
     eventually("nginx responds", || (call("GET").try_send()?.status == 200).then_some(()));
@@ -116,7 +116,7 @@ impl Cluster {
         let file = directory.path().join("nodes.conf");
         fs::write(&file, &listed).unwrap();
         let include = format!("include {};", file.display());
-        let change = ("server 127.0.0.1:8080 max_fails=3 fail_timeout=10s;", include.as_str());
+        let change = ("server 127.0.0.1:8080 max_fails=3 fail_timeout=3s;", include.as_str());
         let nginx = nginx_with(directory.path(), free_port(), http, &[&[change], changes].concat());
         let cluster = Self { directory, listed, _nginx: nginx };
         eventually("nginx runs", || {

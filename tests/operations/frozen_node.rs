@@ -1,0 +1,142 @@
+//! Three nodes behind nginx, one of them frozen: requests are delayed, but none fails, and none adds two pets.
+
+use std::{
+    collections::HashMap,
+    env,
+    sync::Mutex,
+    thread,
+    time::{Duration, Instant},
+};
+
+use harness::{App, Call, PostgresServer, Response, eventually, free_port};
+
+use super::{deployment::nginx_with, rolling_restart::node};
+
+/// How long the node is frozen, unless `TEST_FROZEN_SECONDS` says otherwise.
+const FROZEN: Duration = Duration::from_secs(7);
+/// The most that the frozen node may cost a request that can be sent to another node.
+const DELAY_MAX: Duration = Duration::from_secs(3);
+/// How many clients send requests of each kind.
+const CLIENTS: usize = 3;
+
+/// What clients sent while a node was frozen.
+#[derive(Default)]
+struct Sent {
+    /// Names of pets, and whether each was acknowledged.
+    creates: HashMap<String, bool>,
+    reads: usize,
+    longest_read: Duration,
+    /// Of the creates with a key.
+    longest_create: Duration,
+}
+
+#[test]
+fn a_frozen_node_behind_nginx_delays_requests_and_fails_none() {
+    let mut postgres = PostgresServer::start();
+    let database = postgres.create_database();
+    let store = postgres.url(&database);
+    let first = node(&store, free_port(), None);
+    let others = [(), ()].map(|()| node(&store, free_port(), Some(&first)));
+    let nodes: Vec<_> = [first].into_iter().chain(others).collect();
+    let directory = tempfile::tempdir().unwrap();
+    let (balanced, http) = (free_port(), free_port());
+    let server = |node: &App| format!("server {} max_fails=3 fail_timeout=3s;", node.address());
+    let servers = nodes.iter().map(server).collect::<String>();
+    // The clients of this test speak plain HTTP.
+    let changes =
+        [("server 127.0.0.1:8080 max_fails=3 fail_timeout=3s;", servers.as_str()), (" ssl http2;", ";")];
+    let _nginx = nginx_with(directory.path(), balanced, http, &changes);
+    let address = ([127, 0, 0, 1], balanced).into();
+    let call = |method: &str| Call::new(address, method, "/v1/pets").key(&nodes[0].key);
+    eventually("nginx responds", || (call("GET").try_send()?.status == 200).then_some(()));
+    // nginx has open connections to every node.
+    for count in 0..9 {
+        let created = call("POST").json(format!(r#"{{"name":"first {count}","categoryId":7}}"#)).send();
+        assert_eq!(created.status, 201, "{}", created.text());
+    }
+
+    let sent = Mutex::new(Sent::default());
+    let read = |_: &str| call("GET").send();
+    let create = |name: &str| call("POST").json(format!(r#"{{"name":"{name}","categoryId":7}}"#));
+    let create_with_key = |name: &str| create(name).header("Idempotency-Key", name).send();
+    let create_once = |name: &str| create(name).send();
+    nodes[1].signal("STOP");
+    let end = Instant::now() + frozen();
+    thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let (sent, read, create_with_key, create_once) = (&sent, &read, &create_with_key, &create_once);
+            scope.spawn(move || {
+                repeat(end, |count| {
+                    let (response, time) = timed(&format!("read-{client}-{count}"), read);
+                    assert_eq!(response.status, 200, "{}", response.text());
+                    let mut sent = sent.lock().unwrap();
+                    sent.reads += 1;
+                    sent.longest_read = sent.longest_read.max(time);
+                });
+            });
+            scope.spawn(move || {
+                repeat(end, |count| {
+                    let name = format!("with-key-{client}-{count}");
+                    let (response, time) = timed(&name, create_with_key);
+                    assert_eq!(response.status, 201, "{}", response.text());
+                    let mut sent = sent.lock().unwrap();
+                    sent.creates.insert(name, true);
+                    sent.longest_create = sent.longest_create.max(time);
+                });
+            });
+            scope.spawn(move || {
+                repeat(end, |count| {
+                    // Without a key, nginx must not repeat it: it waits for the frozen node, and may end with an error.
+                    let name = format!("once-{client}-{count}");
+                    let (response, _) = timed(&name, create_once);
+                    let acknowledged = response.status == 201;
+                    assert!(acknowledged || response.error(503, "unavailable").contains("retry"));
+                    sent.lock().unwrap().creates.insert(name, acknowledged);
+                });
+            });
+        }
+        thread::sleep(end.saturating_duration_since(Instant::now()));
+        nodes[1].signal("CONT");
+    });
+
+    let Sent { creates, reads, longest_read, longest_create } = sent.into_inner().unwrap();
+    println!("{reads} reads, the longest in {longest_read:?}");
+    println!("{} creates, the longest with a key in {longest_create:?}", creates.len());
+    // The node that was frozen has nothing left to write when it has served a request that came after all others.
+    let last = nodes[1].call("POST", "/v1/pets").header("Idempotency-Key", "last");
+    let last = last.json(r#"{"name":"last","categoryId":7}"#).send();
+    assert_eq!(last.status, 201, "{}", last.text());
+    let mut added = HashMap::<_, u32>::new();
+    for pet in nodes[1].all_pets() {
+        *added.entry(pet["name"].as_str().unwrap().to_owned()).or_default() += 1;
+    }
+    for (name, acknowledged) in &creates {
+        let count = added.get(name).copied().unwrap_or_default();
+        assert!(count == 1 || (count == 0 && !acknowledged), "{name} was added {count} times");
+    }
+    for longest in [longest_read, longest_create] {
+        assert!(longest < DELAY_MAX, "{longest:?}");
+        assert!(longest > Duration::from_secs(1), "no request reached the frozen node: {longest:?}");
+    }
+}
+
+/// Calls a client with 0, 1, 2, … until the end.
+fn repeat(end: Instant, mut client: impl FnMut(usize)) {
+    for count in 0.. {
+        if Instant::now() >= end {
+            return;
+        }
+        client(count);
+    }
+}
+
+fn timed(name: &str, send: impl Fn(&str) -> Response) -> (Response, Duration) {
+    let begin = Instant::now();
+    (send(name), begin.elapsed())
+}
+
+fn frozen() -> Duration {
+    let seconds = env::var("TEST_FROZEN_SECONDS").ok();
+    let seconds = seconds.map(|text| text.parse().expect("TEST_FROZEN_SECONDS is a number"));
+    seconds.map_or(FROZEN, Duration::from_secs)
+}
