@@ -24,8 +24,8 @@ const CLIENTS: u64 = 9;
 const WRITERS: u64 = 6;
 /// How often a request with a key is sent until it is acknowledged.
 const TRIES: u64 = 4;
-/// How long a client waits after a request that failed.
-const RETRY_INTERVAL: Duration = Duration::from_millis(5);
+/// How long a client waits after a request that failed, and a client that only reads after each request.
+const INTERVAL: Duration = Duration::from_millis(5);
 const PAGE_MAX: usize = 100;
 
 /// The nodes as their clients see them, with what is known about the log.
@@ -157,6 +157,9 @@ impl Client {
             } else {
                 self.list();
             }
+            if self.number >= WRITERS {
+                thread::sleep(INTERVAL);
+            }
         }
         self.operations
     }
@@ -192,7 +195,7 @@ impl Client {
     /// Sends a request to one of the nodes. Returns whether it was successful.
     fn send(&mut self, request: &Request) -> bool {
         let Some(node) = self.nodes.any(self.number, &mut self.dice) else {
-            thread::sleep(RETRY_INTERVAL);
+            thread::sleep(INTERVAL);
             return false;
         };
         let asked = self.position_to_ask_for();
@@ -229,7 +232,7 @@ impl Client {
         let successful = operation.position().is_some();
         self.operations.push(operation);
         if !successful {
-            thread::sleep(RETRY_INTERVAL);
+            thread::sleep(INTERVAL);
         }
         successful
     }
