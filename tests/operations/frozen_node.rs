@@ -47,7 +47,8 @@ fn a_frozen_node_behind_nginx_delays_requests_and_fails_none() {
         [("server 127.0.0.1:8080 max_fails=3 fail_timeout=3s;", servers.as_str()), (" ssl http2;", ";")];
     let _nginx = nginx_with(directory.path(), balanced, http, &changes);
     let address = ([127, 0, 0, 1], balanced).into();
-    let call = |method: &str| Call::new(address, method, "/v1/pets").key(&nodes[0].key);
+    let key = nodes[0].key.clone();
+    let call = |method: &str| Call::new(address, method, "/v1/pets").key(&key);
     eventually("nginx responds", || (call("GET").try_send()?.status == 200).then_some(()));
     // nginx has open connections to every node.
     for count in 0..9 {
@@ -117,6 +118,12 @@ fn a_frozen_node_behind_nginx_delays_requests_and_fails_none() {
     for longest in [longest_read, longest_create] {
         assert!(longest < DELAY_MAX, "{longest:?}");
         assert!(longest > Duration::from_secs(1), "no request reached the frozen node: {longest:?}");
+    }
+    drop(nodes);
+    for method in ["GET", "POST"] {
+        let unavailable = call(method).send();
+        unavailable.error(503, "unavailable");
+        assert_eq!(unavailable.header("retry-after"), Some("1"));
     }
 }
 
