@@ -61,7 +61,7 @@ pub struct Statistics {
     pub commit_bytes: Histogram,
     /// The time to store or reject a commit, in microseconds.
     pub append_micros: Histogram,
-    /// Commits that lost the race against another node.
+    /// Appends that the log rejected because another node had appended first.
     pub conflicts: AtomicU64,
     /// Appends that were sent again because their outcome was unclear.
     pub retries: AtomicU64,

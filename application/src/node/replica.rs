@@ -119,7 +119,6 @@ impl Replica {
     /// Applies the commits of other nodes after `base`, or the first part of them. Reads once, because other nodes may
     /// append again at any moment.
     pub(crate) async fn overtaken(&self, base: Version) -> Result<(), LogError> {
-        self.statistics.conflicts.fetch_add(1, Relaxed);
         {
             let _applying = self.apply_lock.lock().await;
             self.apply_next().await?;

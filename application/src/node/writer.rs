@@ -272,7 +272,10 @@ impl Writer {
             let error = match self.append(base, record).await {
                 Ok(_) => break Outcome::Stored,
                 Err(AppendError::Closed(error)) => break Outcome::Closed(error),
-                Err(AppendError::Conflict) if !is_unclear => break Outcome::Overtaken,
+                Err(AppendError::Conflict) if !is_unclear => {
+                    self.replica.statistics.conflicts.fetch_add(1, Relaxed);
+                    break Outcome::Overtaken;
+                }
                 Err(AppendError::NotStored(error)) if !is_unclear => break Outcome::NotStored(error),
                 Err(AppendError::Unclear(error) | AppendError::NotStored(error)) => error,
                 // The first copy may have been stored after the last read.
