@@ -29,5 +29,5 @@ pub use program::{
     Finished, Running, digest, eventually, eventually_ok, exported, finished, free_port, key_file,
     packaged_program, petstore, program, serve, signal, wait_until,
 };
-pub use proxy::CutProxy;
+pub use proxy::{CutProxy, DelayProxy};
 pub use tools::{files_below, node_module, not_run, python_tool, root, succeed, tools};

@@ -1,4 +1,4 @@
-//! A TCP proxy between a client and a server that disturbs their connection in exactly the way a test asks
+//! TCP proxies between a client and a server that disturb their connection in exactly the way a test asks
 //! for.
 
 use std::{
@@ -8,6 +8,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use tokio::{
@@ -16,8 +17,9 @@ use tokio::{
         TcpListener, TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
-    sync::watch,
+    sync::{mpsc, watch},
     task::JoinSet,
+    time::{self, Instant},
 };
 
 /// How many bytes are forwarded at a time.
@@ -206,4 +208,68 @@ impl Line {
         }
         hit
     }
+}
+
+/// Forwards connections to one server as if it were far away: every byte arrives later. Ends with all its connections
+/// when dropped.
+#[derive(Debug)]
+pub struct DelayProxy {
+    address: SocketAddr,
+    _accepting: JoinSet<()>,
+}
+
+impl DelayProxy {
+    /// Listens on a free port of the loopback address. Bytes take `delay` in each direction.
+    pub async fn start(upstream: SocketAddr, delay: Duration) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free loopback port");
+        let address = listener.local_addr().expect("a bound listener has an address");
+        let mut accepting = JoinSet::new();
+        accepting.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                connections.spawn(forward_late(client, upstream, delay));
+                while connections.try_join_next().is_some() {}
+            }
+        });
+        Self { address, _accepting: accepting }
+    }
+
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+async fn forward_late(client: TcpStream, upstream: SocketAddr, delay: Duration) -> io::Result<()> {
+    let server = TcpStream::connect(upstream).await?;
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    tokio::select! {
+        end = late(from_client, to_server, delay) => end,
+        end = late(from_server, to_client, delay) => end,
+    }
+}
+
+async fn late(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration) -> io::Result<()> {
+    let (sender, mut travelling) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
+    let receive = async {
+        loop {
+            let mut chunk = vec![0; CHUNK];
+            let count = from.read(&mut chunk).await?;
+            chunk.truncate(count);
+            if count == 0 || sender.send((Instant::now() + delay, chunk)).is_err() {
+                return Ok(());
+            }
+        }
+    };
+    let deliver = async {
+        while let Some((due, chunk)) = travelling.recv().await {
+            time::sleep_until(due).await;
+            to.write_all(&chunk).await?;
+        }
+        Ok(())
+    };
+    tokio::select! { end = receive => end, end = deliver => end }
 }

@@ -1,8 +1,4 @@
-//! How many pets 1, 2 and 4 nodes add per second, how often their appends conflict, and how long a client waits. Every
-//! node has the same number of clients.
-//!
-//! `cargo bench --package tests --bench nodes` starts the servers it needs and prints the table. Machines are noisy:
-//! compare rows of one run, not numbers of two.
+//! 1, 2 and 4 nodes in this process, without HTTP. Every node has the same number of clients.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -14,13 +10,13 @@ use application::{LogAccess, PetStore, ports::EventLog};
 use harness::{NatsCluster, NatsSync, PostgresServer, create, open_node};
 use tokio::task::JoinSet;
 
+use crate::{median, ratio};
+
 const NODES: [usize; 3] = [1, 2, 4];
 const CLIENTS_PER_NODE: usize = 64;
-const ROUNDS: usize = 3;
 const ROUND: Duration = Duration::from_secs(3);
 
-#[tokio::main]
-async fn main() {
+pub(crate) async fn run(rounds: usize) {
     let mut postgres = PostgresServer::start();
     let synced = NatsCluster::start(3, NatsSync::Always).await;
     let unsynced = NatsCluster::start(3, NatsSync::Default).await;
@@ -41,10 +37,10 @@ async fn main() {
     }
     println!(
         "{CLIENTS_PER_NODE} clients per node; servers, nodes and clients on this machine, without HTTP; medians of \
-         {ROUNDS} interleaved rounds of {} s\n",
+         {rounds} interleaved rounds of {} s\n",
         ROUND.as_secs()
     );
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         for row in &mut rows {
             row.measure().await;
         }
@@ -130,15 +126,4 @@ impl Row {
         self.p50s.push(percentile(50));
         self.p99s.push(percentile(99));
     }
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^52")]
-fn ratio(part: u64, whole: u64) -> f64 {
-    part as f64 / whole as f64
 }

@@ -1,0 +1,277 @@
+//! The program over HTTP: one node, four nodes that share the load in different ways, and a node that is far away.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use harness::{App, DelayProxy, NatsCluster, NatsSync, PostgresServer, REX};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    task::JoinSet,
+    time,
+};
+
+use crate::{median, ratio};
+
+const CONNECTIONS: usize = 16;
+/// The time between two creates of a node with little load.
+const LIGHT_INTERVAL: Duration = Duration::from_millis(200);
+/// How long a byte takes between the distant node and the engine: an append takes about 20 times as long as on the
+/// other nodes.
+const DISTANCE: Duration = Duration::from_millis(20);
+const WARM_UP: Duration = Duration::from_millis(500);
+const ROUND: Duration = Duration::from_secs(3);
+
+/// The load of one node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Load {
+    Idle,
+    /// Five creates per second.
+    Light,
+    /// Every connection sends its next create when it has the response to the last one.
+    Busy,
+}
+
+/// The nodes of a row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Nodes {
+    One,
+    Four,
+    /// Four nodes, of which the last is far away.
+    FourWithOneFar,
+}
+
+const ROWS: [(&str, Nodes, &[Load]); 5] = [
+    ("one node", Nodes::One, &[Load::Busy]),
+    ("four nodes", Nodes::Four, &[Load::Busy; 4]),
+    ("one busy, three idle", Nodes::Four, &[Load::Busy, Load::Idle, Load::Idle, Load::Idle]),
+    ("one busy, three with 5/s", Nodes::Four, &[Load::Busy, Load::Light, Load::Light, Load::Light]),
+    ("four nodes, the last far away", Nodes::FourWithOneFar, &[Load::Busy; 4]),
+];
+
+/// The nodes of one program on one engine, and what was measured of them.
+struct Cluster {
+    engine: &'static str,
+    program: PathBuf,
+    nodes: [Vec<App>; 3],
+    /// One list of rounds per row.
+    measured: [Vec<Measured>; ROWS.len()],
+    _proxy: DelayProxy,
+}
+
+struct Measured {
+    /// Of all nodes.
+    rate: f64,
+    /// Of the first node, in milliseconds.
+    p50: f64,
+    p99: f64,
+    conflicts: f64,
+    /// The commits per second and the p99 of the last node.
+    last_commits: f64,
+    last_p99: f64,
+}
+
+pub(crate) async fn run(programs: &[PathBuf], rounds: usize) {
+    let mut postgres = PostgresServer::start();
+    let jetstream = NatsCluster::start(3, NatsSync::Always).await;
+    let mut clusters = Vec::new();
+    for program in programs {
+        let proxy = DelayProxy::start(postgres.address(), DISTANCE).await;
+        let [one, four, with_far] = [(); 3].map(|()| postgres.create_database());
+        let far =
+            postgres.url(&with_far).replace(&postgres.address().to_string(), &proxy.address().to_string());
+        let urls = [one, four, with_far].map(|database| postgres.url(&database));
+        clusters.push(Cluster::new("PostgreSQL", program, &urls, &far, proxy).await);
+    }
+    for (number, program) in programs.iter().enumerate() {
+        let proxy = DelayProxy::start(jetstream.servers[0].address(), DISTANCE).await;
+        let stream = |name: &str| format!("{name}{number}");
+        let urls = ["ONE", "FOUR", "FAR"].map(|name| jetstream.url(&stream(name)));
+        let far = format!("nats://{}/{}", proxy.address(), stream("FAR"));
+        clusters.push(Cluster::new("JetStream, sync always", program, &urls, &far, proxy).await);
+    }
+    for _ in 0..rounds {
+        for row in 0..ROWS.len() {
+            for cluster in &mut clusters {
+                cluster.measure(row).await;
+            }
+        }
+    }
+    println!(
+        "\nover HTTP, {CONNECTIONS} connections per busy node; servers, nodes and clients on this machine; medians of \
+         {rounds} interleaved rounds of {} s, and the ratios of each round\n",
+        ROUND.as_secs()
+    );
+    for cluster in &clusters {
+        cluster.print();
+    }
+}
+
+impl Cluster {
+    async fn new(
+        engine: &'static str,
+        program: &Path,
+        urls: &[String; 3],
+        far: &str,
+        proxy: DelayProxy,
+    ) -> Self {
+        let [one, four, with_far] = urls;
+        let mut distant = vec![with_far.as_str(); 3];
+        distant.push(far);
+        let start = |urls: Vec<&str>| urls.into_iter().map(|url| start(program, url)).collect::<Vec<_>>();
+        let nodes = tokio::task::block_in_place(|| [start(vec![one]), start(vec![four; 4]), start(distant)]);
+        Self { engine, program: program.to_owned(), nodes, measured: Default::default(), _proxy: proxy }
+    }
+
+    async fn measure(&mut self, row: usize) {
+        let (_, nodes, loads) = ROWS[row];
+        let nodes = &self.nodes[nodes as usize];
+        let before: Vec<_> = nodes.iter().map(Counts::of).collect();
+        let begun = Instant::now();
+        let mut clients = JoinSet::new();
+        for (index, (node, load)) in nodes.iter().zip(loads).enumerate() {
+            let (connections, interval) = match load {
+                Load::Idle => continue,
+                Load::Light => (1, LIGHT_INTERVAL),
+                Load::Busy => (CONNECTIONS, Duration::ZERO),
+            };
+            for _ in 0..connections {
+                let (address, key) = (node.address(), node.key.clone());
+                clients.spawn(async move { (index, create(address, &key, begun, interval).await) });
+            }
+        }
+        let mut latencies = vec![Vec::new(); nodes.len()];
+        for (index, measured) in clients.join_all().await {
+            latencies[index].extend(measured);
+        }
+        let elapsed = begun.elapsed();
+        let counts: Vec<_> =
+            nodes.iter().zip(before).map(|(node, before)| Counts::of(node) - before).collect();
+        let created: usize = latencies.iter().map(Vec::len).sum();
+        let [first, last] = [0, nodes.len() - 1].map(|node| &latencies[node]);
+        let total = |count: fn(&Counts) -> u64| counts.iter().map(count).sum();
+        self.measured[row].push(Measured {
+            rate: ratio(created as u64, 1) / (elapsed - WARM_UP).as_secs_f64(),
+            p50: percentile(first, 50),
+            p99: percentile(first, 99),
+            conflicts: ratio(total(|of| of.conflicts), total(|of| of.appends)),
+            last_commits: ratio(counts[nodes.len() - 1].commits, 1) / elapsed.as_secs_f64(),
+            last_p99: percentile(last, 99),
+        });
+    }
+
+    fn print(&self) {
+        println!("{}, {}\n", self.engine, self.program.display());
+        println!(
+            "| nodes | creates/s | / one node | conflicting appends | p50, ms | p99, ms | / one node | last node: commits/s | p99, ms |"
+        );
+        println!("|---|--:|--:|--:|--:|--:|--:|--:|--:|");
+        let of = |row: usize, value: fn(&Measured) -> f64| {
+            self.measured[row].iter().map(value).collect::<Vec<_>>()
+        };
+        for (row, (name, ..)) in ROWS.iter().enumerate() {
+            let relative = |value: fn(&Measured) -> f64| {
+                let ratios =
+                    of(row, value).iter().zip(of(0, value)).map(|(this, one)| this / one).collect::<Vec<_>>();
+                let each: Vec<_> = ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
+                format!("{:.2} ({})", median(&ratios), each.join(" "))
+            };
+            println!(
+                "| {name} | {:.0} | {} | {:.0} % | {:.1} | {:.1} | {} | {:.1} | {:.0} |",
+                median(&of(row, |of| of.rate)),
+                relative(|of| of.rate),
+                100.0 * median(&of(row, |of| of.conflicts)),
+                median(&of(row, |of| of.p50)),
+                median(&of(row, |of| of.p99)),
+                relative(|of| of.p99),
+                median(&of(row, |of| of.last_commits)),
+                median(&of(row, |of| of.last_p99)),
+            );
+        }
+        println!();
+    }
+}
+
+fn start(program: &Path, url: &str) -> App {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    App::start_on(program, url, directory, &["--admin-listen", "127.0.0.1:0"])
+}
+
+/// Creates pets on one connection, and returns the latencies after the warm-up.
+async fn create(address: SocketAddr, key: &str, begun: Instant, interval: Duration) -> Vec<Duration> {
+    let request = format!(
+        "POST /v1/pets HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {key}\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{REX}",
+        REX.len()
+    );
+    let mut connection = TcpStream::connect(address).await.expect("the node accepts a connection");
+    connection.set_nodelay(true).expect("a socket has options");
+    let mut latencies = Vec::new();
+    while begun.elapsed() < WARM_UP + ROUND {
+        let sent = Instant::now();
+        connection.write_all(request.as_bytes()).await.expect("the connection stays open");
+        let status = read_status(&mut connection).await;
+        // A distant node may reject creates, and is then measured by its commits.
+        if status == 201 && begun.elapsed() > WARM_UP {
+            latencies.push(sent.elapsed());
+        }
+        time::sleep(interval).await;
+    }
+    latencies
+}
+
+/// Reads one response with a length, and returns its status.
+async fn read_status(connection: &mut TcpStream) -> u16 {
+    let mut response = Vec::with_capacity(1024);
+    loop {
+        let count = connection.read_buf(&mut response).await.expect("the connection stays open");
+        assert_ne!(count, 0, "the connection stays open");
+        if let Some(response) = harness::Response::parse(&response, false) {
+            return response.status;
+        }
+    }
+}
+
+/// In milliseconds.
+fn percentile(latencies: &[Duration], percent: usize) -> f64 {
+    let mut sorted = latencies.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() * percent / 100).map_or(f64::NAN, |latency| latency.as_secs_f64() * 1e3)
+}
+
+/// The counters of a node.
+struct Counts {
+    appends: u64,
+    conflicts: u64,
+    commits: u64,
+}
+
+impl Counts {
+    fn of(node: &App) -> Self {
+        let metrics = node.metrics();
+        let value = |name: &str| {
+            let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            line.and_then(|value| value.trim().parse().ok()).expect("a counter")
+        };
+        Self {
+            appends: value("petstore_log_append_duration_seconds_count"),
+            conflicts: value("petstore_log_conflicts_total"),
+            commits: value("petstore_commit_events_count"),
+        }
+    }
+}
+
+impl std::ops::Sub for Counts {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            appends: self.appends - before.appends,
+            conflicts: self.conflicts - before.conflicts,
+            commits: self.commits - before.commits,
+        }
+    }
+}
