@@ -38,8 +38,17 @@ async fn a_cluster_keeps_the_contract() {
 
 async fn keeps_the_contract(cluster: &NatsCluster) {
     let streams = AtomicUsize::new(0);
-    let fresh = async || open(&cluster.url(&format!("S{}", streams.fetch_add(1, Ordering::Relaxed)))).await;
-    contract::check_all(fresh).await;
+    let url = || cluster.url(&format!("S{}", streams.fetch_add(1, Ordering::Relaxed)));
+    contract::check_all(async || open(&url()).await).await;
+    let shared = async || {
+        let url = url();
+        let mut logs = Vec::new();
+        for _ in 0..4 {
+            logs.push(open(&url).await);
+        }
+        logs
+    };
+    contract::check_writers(shared).await;
     contract::a_reopened_log_holds_everything(async || open(&cluster.url("AGAIN")).await).await;
 }
 

@@ -28,6 +28,15 @@ async fn open(url: &str) -> Arc<dyn EventLog> {
     Arc::new(PostgresLog::open(url).await.unwrap())
 }
 
+/// The log at `url`, as four nodes would open it.
+async fn open_all(url: &str) -> Vec<Arc<dyn EventLog>> {
+    let mut logs = Vec::new();
+    for _ in 0..4 {
+        logs.push(open(url).await);
+    }
+    logs
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_postgresql_log_meets_the_contract() {
     let server = Mutex::new(PostgresServer::start());
@@ -37,6 +46,12 @@ async fn the_postgresql_log_meets_the_contract() {
         open(&server.url(&database)).await
     };
     contract::check_all(fresh).await;
+    let shared = async || {
+        let mut server = server.lock().await;
+        let database = server.create_database();
+        open_all(&server.url(&database)).await
+    };
+    contract::check_writers(shared).await;
     let database = server.lock().await.create_database();
     let url = server.lock().await.url(&database);
     contract::a_reopened_log_holds_everything(async || open(&url).await).await;

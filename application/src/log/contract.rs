@@ -1,14 +1,14 @@
 //! The rules that every event log must follow, as functions that an adapter's tests call with fresh logs.
 //!
-//! [`check_all`] runs every rule that one open log can show; [`a_reopened_log_holds_everything`] is for
-//! engines whose data outlives the process. A broken rule panics with its own message.
+//! [`check_all`] runs every rule that one open log can show; [`check_writers`] is for engines that nodes share, and
+//! [`a_reopened_log_holds_everything`] for those whose data outlives the process. A broken rule panics with its own message.
 
 use std::{ops::AsyncFn, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use chrono::DateTime;
 use domain::test_values::{added, numbered};
-use tokio::{task::JoinSet, time::timeout};
+use tokio::{sync::Barrier, task::JoinSet, time::timeout};
 use uuid::Uuid;
 
 use crate::{
@@ -30,12 +30,19 @@ pub async fn check_all(fresh: impl AsyncFn() -> Arc<dyn EventLog>) {
     large_records_come_back_whole(&*fresh().await).await;
     an_append_after_anything_but_the_head_conflicts_and_stores_nothing(&*fresh().await).await;
     the_same_record_is_not_stored_twice(&*fresh().await).await;
-    exactly_one_of_several_appends_at_one_position_succeeds(fresh().await).await;
+    check_writers(async || vec![fresh().await]).await;
     a_read_stays_within_its_bounds_and_leaves_nothing_out(&*fresh().await).await;
     readers_see_a_growing_history_without_gaps_during_writes(fresh().await).await;
     waiting_ends_when_there_is_a_record(fresh().await).await;
     waiting_ends_after_its_timeout(&*fresh().await).await;
     the_durability_is_described_in_words(&*fresh().await);
+}
+
+/// Runs the rules for several writers. An engine that nodes share gets several instances of a fresh empty log, as
+/// several nodes would open it.
+pub async fn check_writers(fresh: impl AsyncFn() -> Vec<Arc<dyn EventLog>>) {
+    exactly_one_of_many_appends_at_one_position_succeeds(&fresh().await).await;
+    concurrent_writers_store_every_acknowledged_record_once(&fresh().await).await;
 }
 
 async fn an_empty_log_is_at_position_zero(log: &dyn EventLog) {
@@ -105,14 +112,20 @@ async fn the_same_record_is_not_stored_twice(log: &dyn EventLog) {
     assert_eq!(read_all(log).await, [record.bytes]);
 }
 
-async fn exactly_one_of_several_appends_at_one_position_succeeds(log: Arc<dyn EventLog>) {
+/// Of many appends at one position, exactly one is acknowledged, and that one is stored. An engine that checks the head
+/// and writes in two steps acknowledges two of them sooner or later.
+async fn exactly_one_of_many_appends_at_one_position_succeeds(instances: &[Arc<dyn EventLog>]) {
+    const RACES: u64 = 200;
+    const RIVALS: usize = 32;
     let mut expected = Version::START;
-    for next in 1..=10 {
+    let mut stored = Vec::new();
+    for next in 1..=RACES {
+        let start = Arc::new(Barrier::new(RIVALS));
         let mut rivals = JoinSet::new();
-        for _ in 0..16 {
-            let log = log.clone();
+        for log in instances.iter().cycle().take(RIVALS) {
+            let (log, start, record) = (log.clone(), start.clone(), record(next));
             rivals.spawn(async move {
-                let record = record(next);
+                start.wait().await;
                 (log.append(expected, &record).await, record)
             });
         }
@@ -126,10 +139,48 @@ async fn exactly_one_of_several_appends_at_one_position_succeeds(log: Arc<dyn Ev
         let [(position, winner)] = &winners[..] else {
             panic!("exactly one rival wins position {next}, not {}", winners.len())
         };
-        let stored = log.read(expected.position, ReadBound::ONE).await.expect("the log reads");
-        let stored: Vec<_> = stored.iter().map(|stored| (stored.position, &stored.bytes)).collect();
-        assert_eq!(stored, [(*position, &winner.bytes)], "the winner is what is stored");
+        assert_eq!(*position, expected.position.next(), "the winner gets the next position");
         expected = Version::at(*position, winner.id);
+        stored.push(winner.bytes.clone());
+    }
+    for log in instances {
+        assert!(read_all(&**log).await == stored, "every instance shows the winners and nothing else");
+    }
+}
+
+/// Writers that append as soon as they can, each on its instance: every acknowledged record is stored once, at the
+/// position of its acknowledgement, and nothing else is stored.
+async fn concurrent_writers_store_every_acknowledged_record_once(instances: &[Arc<dyn EventLog>]) {
+    const WRITERS: usize = 4;
+    const COMMITS: usize = 25;
+    let mut writers = JoinSet::new();
+    for log in instances.iter().cycle().take(WRITERS) {
+        let log = log.clone();
+        writers.spawn(async move {
+            let mut acknowledged = Vec::new();
+            while acknowledged.len() < COMMITS {
+                let head = version(&*log).await;
+                let record = record(head.position.0 + 1);
+                match log.append(head, &record).await {
+                    Ok(position) => acknowledged.push((position, record.bytes)),
+                    Err(error) => assert_eq!(error, AppendError::Conflict, "a late append conflicts"),
+                }
+            }
+            assert!(
+                acknowledged.is_sorted_by_key(|(position, _)| *position),
+                "the writes of a writer are in order"
+            );
+            acknowledged
+        });
+    }
+    let mut acknowledged =
+        timeout(TIMEOUT, writers.join_all()).await.expect("every writer is served").concat();
+    acknowledged.sort_unstable_by_key(|(position, _)| *position);
+    let positions: Vec<_> = acknowledged.iter().map(|(position, _)| position.0).collect();
+    assert_eq!(positions, (1..=positions.len() as u64).collect::<Vec<_>>(), "every position is given once");
+    let stored: Vec<_> = acknowledged.into_iter().map(|(_, bytes)| bytes).collect();
+    for log in instances {
+        assert!(read_all(&**log).await == stored, "every instance shows what was acknowledged");
     }
 }
 

@@ -21,8 +21,10 @@ const CONNECTIONS: usize = 16;
 const LIGHT_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a byte takes between the distant node and the engine: an append takes about 20 times as long as on the
 /// other nodes.
-const DISTANCE: Duration = Duration::from_millis(20);
+const DISTANCE: Duration = Duration::from_millis(10);
 const WARM_UP: Duration = Duration::from_millis(500);
+/// The nodes find out after a few seconds that one of them is far away.
+const WARM_UP_WITH_FAR: Duration = Duration::from_secs(6);
 const ROUND: Duration = Duration::from_secs(3);
 
 /// The load of one node.
@@ -84,14 +86,14 @@ pub(crate) async fn run(programs: &[PathBuf], rounds: usize) {
         let far =
             postgres.url(&with_far).replace(&postgres.address().to_string(), &proxy.address().to_string());
         let urls = [one, four, with_far].map(|database| postgres.url(&database));
-        clusters.push(Cluster::new("PostgreSQL", program, &urls, &far, proxy).await);
+        clusters.push(Cluster::new("PostgreSQL", program, &urls, &far, proxy));
     }
     for (number, program) in programs.iter().enumerate() {
         let proxy = DelayProxy::start(jetstream.servers[0].address(), DISTANCE).await;
         let stream = |name: &str| format!("{name}{number}");
         let urls = ["ONE", "FOUR", "FAR"].map(|name| jetstream.url(&stream(name)));
         let far = format!("nats://{}/{}", proxy.address(), stream("FAR"));
-        clusters.push(Cluster::new("JetStream, sync always", program, &urls, &far, proxy).await);
+        clusters.push(Cluster::new("JetStream, sync always", program, &urls, &far, proxy));
     }
     for _ in 0..rounds {
         for row in 0..ROWS.len() {
@@ -111,13 +113,7 @@ pub(crate) async fn run(programs: &[PathBuf], rounds: usize) {
 }
 
 impl Cluster {
-    async fn new(
-        engine: &'static str,
-        program: &Path,
-        urls: &[String; 3],
-        far: &str,
-        proxy: DelayProxy,
-    ) -> Self {
+    fn new(engine: &'static str, program: &Path, urls: &[String; 3], far: &str, proxy: DelayProxy) -> Self {
         let [one, four, with_far] = urls;
         let mut distant = vec![with_far.as_str(); 3];
         distant.push(far);
@@ -127,10 +123,13 @@ impl Cluster {
     }
 
     async fn measure(&mut self, row: usize) {
-        let (_, nodes, loads) = ROWS[row];
-        let nodes = &self.nodes[nodes as usize];
-        let before: Vec<_> = nodes.iter().map(Counts::of).collect();
-        let begun = Instant::now();
+        let (_, which, loads) = ROWS[row];
+        let nodes = &self.nodes[which as usize];
+        let warm_up = match which {
+            Nodes::One | Nodes::Four => WARM_UP,
+            Nodes::FourWithOneFar => WARM_UP_WITH_FAR,
+        };
+        let begun = Instant::now() + warm_up;
         let mut clients = JoinSet::new();
         for (index, (node, load)) in nodes.iter().zip(loads).enumerate() {
             let (connections, interval) = match load {
@@ -143,6 +142,8 @@ impl Cluster {
                 clients.spawn(async move { (index, create(address, &key, begun, interval).await) });
             }
         }
+        time::sleep_until(begun.into()).await;
+        let before: Vec<_> = nodes.iter().map(Counts::of).collect();
         let mut latencies = vec![Vec::new(); nodes.len()];
         for (index, measured) in clients.join_all().await {
             latencies[index].extend(measured);
@@ -154,7 +155,7 @@ impl Cluster {
         let [first, last] = [0, nodes.len() - 1].map(|node| &latencies[node]);
         let total = |count: fn(&Counts) -> u64| counts.iter().map(count).sum();
         self.measured[row].push(Measured {
-            rate: ratio(created as u64, 1) / (elapsed - WARM_UP).as_secs_f64(),
+            rate: ratio(created as u64, 1) / elapsed.as_secs_f64(),
             p50: percentile(first, 50),
             p99: percentile(first, 99),
             conflicts: ratio(total(|of| of.conflicts), total(|of| of.appends)),
@@ -210,12 +211,13 @@ async fn create(address: SocketAddr, key: &str, begun: Instant, interval: Durati
     let mut connection = TcpStream::connect(address).await.expect("the node accepts a connection");
     connection.set_nodelay(true).expect("a socket has options");
     let mut latencies = Vec::new();
-    while begun.elapsed() < WARM_UP + ROUND {
+    // The warm-up ends at `begun`.
+    while Instant::now() < begun + ROUND {
         let sent = Instant::now();
         connection.write_all(request.as_bytes()).await.expect("the connection stays open");
         let status = read_status(&mut connection).await;
         // A distant node may reject creates, and is then measured by its commits.
-        if status == 201 && begun.elapsed() > WARM_UP {
+        if status == 201 && Instant::now() > begun {
             latencies.push(sent.elapsed());
         }
         time::sleep(interval).await;
