@@ -60,8 +60,8 @@ fn variable(flag: &str) -> String {
     format!("PETSTORE_{}", flag.replace('-', "_").to_uppercase())
 }
 
-/// Parses the arguments; prints an error and exits if they are wrong. A `PETSTORE_` variable that no command reads is
-/// an error too: with a misspelt one, a setting would silently keep its default.
+/// Parses the arguments; prints an error and exits if they are wrong. For `serve`, `keys` and `log`, a `PETSTORE_`
+/// variable that no command reads is an error too: with a misspelt one, a setting would silently keep its default.
 pub(crate) fn parse() -> Command {
     let command = Cli::parse().command;
     if matches!(command, Command::Serve(_) | Command::Keys(_) | Command::Log(_)) {
