@@ -72,7 +72,7 @@ pub(crate) fn parse() -> Command {
         if let Some(unknown) = ours.filter(|name| !known.contains(name)).min() {
             let unknown = unknown.to_string_lossy();
             let error = format!(
-                "unknown environment variable {unknown:?}: correct its name or unset it; `petstore serve --help` lists them"
+                "unknown environment variable {unknown:?}: correct its name or unset it; the --help of a command lists them"
             );
             Cli::command().error(ErrorKind::UnknownArgument, error).exit();
         }

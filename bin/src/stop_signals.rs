@@ -1,24 +1,30 @@
-//! The signals that end a command: SIGTERM and SIGINT.
+//! The signals that end a command.
 
-use std::io;
+use std::{future, io, task::Poll};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGTERM and SIGINT, whichever comes first.
-pub(crate) struct StopSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
+/// SIGTERM and SIGINT, and for commands other than `serve` SIGHUP.
+pub(crate) struct StopSignals(Vec<Signal>);
 
 impl StopSignals {
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    pub(crate) fn of_service() -> io::Result<Self> {
+        Ok(Self(vec![signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?]))
     }
 
+    /// Includes the end of the terminal.
+    pub(crate) fn of_command() -> io::Result<Self> {
+        let mut signals = Self::of_service()?;
+        signals.0.push(signal(SignalKind::hangup())?);
+        Ok(signals)
+    }
+
+    /// Waits for the first of them.
     pub(crate) async fn received(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
+        future::poll_fn(|context| {
+            let is_received = self.0.iter_mut().any(|signal| signal.poll_recv(context).is_ready());
+            if is_received { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 }

@@ -33,8 +33,8 @@ fn on_a_full_disk(arguments: &[&str]) -> Finished {
     finished(Command::new(program()).args(arguments).stdout(full))
 }
 
-fn interrupt(mut command: Child) -> Finished {
-    signal(command.id(), "INT");
+fn interrupt(mut command: Child, name: &str) -> Finished {
+    signal(command.id(), name);
     let code = command.wait().unwrap().code();
     let mut stderr = String::new();
     command.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
@@ -297,17 +297,19 @@ fn a_truncated_sqlite_file_leads_to_recover() {
 fn an_interrupted_export_says_what_to_do() {
     // More than fits into a pipe.
     let (_directory, store) = store_with(400);
-    let export = Command::new(program())
-        .args(["log", "export", "--store", &store])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let pid = export.id();
-    wait_until("the export waits for its reader", || {
-        fs::read_to_string(format!("/proc/{pid}/wchan")).is_ok_and(|at| at.contains("pipe"))
-    });
-    interrupt(export).exits_with(1).says("petstore: interrupted; ");
+    for name in ["INT", "TERM", "HUP"] {
+        let export = Command::new(program())
+            .args(["log", "export", "--store", &store])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = export.id();
+        wait_until("the export waits for its reader", || {
+            fs::read_to_string(format!("/proc/{pid}/wchan")).is_ok_and(|at| at.contains("pipe"))
+        });
+        interrupt(export, name).exits_with(1).says("petstore: interrupted; ");
+    }
 }
 
 #[test]
@@ -327,7 +329,7 @@ fn an_interrupted_import_says_what_to_do_and_resumes() {
     let mut input = import.stdin.take().unwrap();
     input.write_all(lines[..2].concat().as_bytes()).unwrap();
     wait_until("two commits are stored", || mark(&target) == 2);
-    interrupt(import)
+    interrupt(import, "INT")
         .exits_with(1)
         .says("petstore: interrupted; a copy or import resumes when it is started again\n");
     drop(input);

@@ -279,6 +279,11 @@ fn a_running_service_is_exported_verified_searched_and_copied() {
         open.code == Some(1) && open.stderr.contains("other users have access to the API key in"),
         "{open:?}"
     );
+    let endless = petstore(["log", "stat", "--store", &from, "--api-key-file", "/dev/zero"]);
+    assert!(
+        endless.code == Some(1) && endless.stderr.contains("is not a file with an API key"),
+        "{endless:?}"
+    );
     fs::write(file("backup"), &export.stdout).unwrap();
     let restored = format!("sled:{}", file("restored"));
     let imported = petstore(["log", "import", &file("backup"), "--store", &restored]);

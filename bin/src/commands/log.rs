@@ -37,7 +37,7 @@ pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
         // It handles signals itself.
         return copy::follow(&from, &to, &access, report_every).await;
     }
-    let (mut ends, mut must_end) = (StopSignals::new()?, StopSignals::new()?);
+    let (mut ends, mut must_end) = (StopSignals::of_command()?, StopSignals::of_command()?);
     tokio::spawn(async move {
         must_end.received().await;
         tokio::time::sleep(INTERRUPT_TIMEOUT).await;

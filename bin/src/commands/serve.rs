@@ -70,7 +70,7 @@ fn run_until_signal(arguments: ServeArguments, output: &ServiceOutput) -> anyhow
 }
 
 async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Result<()> {
-    let mut signals = StopSignals::new()?;
+    let mut signals = StopSignals::of_service()?;
     let arguments = Arc::new(arguments);
     arguments.log();
     let keys = wire::open_keys(&arguments.keys, arguments.rate_limit)?;

@@ -1,6 +1,13 @@
 //! The arguments of `petstore log`.
 
-use std::{env, fs, os::unix::fs::PermissionsExt as _, path::PathBuf, time::Duration};
+use std::{
+    env,
+    fs::File,
+    io::Read as _,
+    os::unix::fs::{FileTypeExt as _, PermissionsExt as _},
+    path::PathBuf,
+    time::Duration,
+};
 
 use application::Digest;
 use clap::{Args, Subcommand};
@@ -9,6 +16,8 @@ use super::{API_KEY_VARIABLE, StoreArgument, duration, whole_number};
 use crate::{commands::log::FindArguments, store_url::StoreUrl};
 
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// The maximum size of a file with an API key, in bytes.
+const KEY_MAX: u64 = 1_024;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogCommand {
@@ -116,11 +125,16 @@ impl AccessArguments {
         let path = file.display();
         let unreadable =
             |error| format!("cannot read the API key in {path}: {error}; name its file with --api-key-file");
-        let key = fs::read_to_string(file).map_err(unreadable)?;
-        let metadata = fs::metadata(file).map_err(unreadable)?;
+        let opened = File::open(file).map_err(unreadable)?;
+        let metadata = opened.metadata().map_err(unreadable)?;
+        if !metadata.is_file() && !metadata.file_type().is_fifo() {
+            return Err(format!("{path} is not a file with an API key: name one with --api-key-file"));
+        }
         if metadata.permissions().mode() & 0o007 != 0 {
             return Err(format!("other users have access to the API key in {path}: run chmod 600 {path}"));
         }
+        let mut key = String::new();
+        opened.take(KEY_MAX).read_to_string(&mut key).map_err(unreadable)?;
         if key.trim().is_empty() {
             return Err(format!("{path} is empty: it must hold one API key"));
         }

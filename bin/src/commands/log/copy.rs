@@ -46,7 +46,7 @@ pub(super) async fn follow(
              to it (https://HOST:PORT)"
         );
     }
-    let mut signals = StopSignals::new()?;
+    let mut signals = StopSignals::of_command()?;
     let opened = async {
         let source = retrying(async || wire::open_source(from, access).await).await?;
         Ok::<_, LogError>((source, retrying(async || wire::open_log(to).await).await?))
