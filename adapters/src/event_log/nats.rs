@@ -60,6 +60,8 @@ pub struct NatsLog {
     connection: NatsConnection,
     /// The stream, as last reported by the leader.
     info: Mutex<Info>,
+    /// When the leader last reported the stream.
+    reported: Mutex<Instant>,
     /// The number of the connection over which the stream was last validated, or the error of that validation.
     validated_epoch: Mutex<Result<u64, LogError>>,
     last: Mutex<LastCommit>,
@@ -154,6 +156,7 @@ impl NatsLog {
             address,
             connection,
             info: Mutex::new(info),
+            reported: Mutex::new(Instant::now()),
             validated_epoch: Mutex::new(Ok(epoch)),
             last: Mutex::default(),
             behind_since: Mutex::default(),
@@ -287,6 +290,7 @@ impl LogSource for NatsLog {
         let mut current = self.info.lock();
         let newest = current.state.last_sequence;
         *current = info;
+        *self.reported.lock() = Instant::now();
         if same_log {
             current.state.last_sequence = newest.max(head.0);
             return Ok(head);
@@ -314,7 +318,8 @@ impl LogSource for NatsLog {
     }
 
     fn durability(&self) -> Durability {
-        self.sync_settings.durability(&self.info.lock())
+        let info = self.info.lock();
+        self.sync_settings.durability(&info, *self.reported.lock())
     }
 }
 

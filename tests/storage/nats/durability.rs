@@ -127,6 +127,23 @@ async fn lose_server_of_three(choose: impl FnOnce(usize) -> usize) {
     assert!(!app.printed().1.contains("the durability of the log has changed"), "{}", app.printed().1);
 }
 
+/// Without a leader nothing is acknowledged, so there is nothing to promise less for.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_does_not_lower_the_durability() {
+    let mut cluster = NatsCluster::start(3, NatsSync::Always).await;
+    let url = format!("{}?monitor={}", cluster.url("PETS"), cluster.monitors());
+    let app = App::on_with(&url, &["--require-durability", "replicated"]);
+    app.add("Rex");
+    cluster.servers[0].kill();
+    cluster.servers[1].kill();
+    wait_until("writes stop", || app.post(REX).status == 503);
+    tokio::time::sleep(REPORT_AGE_MAX + Duration::from_secs(2)).await;
+    app.post(REX).error(503, "unavailable");
+    cluster.servers[0].start_again();
+    wait_until("writes resume", || app.post(REX).status == 201);
+    assert!(!app.printed().1.contains("the durability of the log has changed"), "{}", app.printed().1);
+}
+
 async fn promised(url: &str) -> Durability {
     open_log(url).await.durability()
 }

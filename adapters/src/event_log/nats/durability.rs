@@ -25,7 +25,8 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 const POLL_TIMEOUT: Duration = Duration::from_secs(2);
 /// A monitoring page is a few kilobytes long; anything much longer is not one.
 const PAGE_MAX: usize = 1024 * 1024;
-/// An older report no longer counts.
+/// A report that was older than this when the leader last responded no longer counts. Without a leader, no server
+/// acknowledges anything.
 const REPORT_AGE_MAX: Duration = Duration::from_secs(10);
 
 /// The interval at which a server syncs stored messages, or `None` if it syncs before it acknowledges.
@@ -117,9 +118,9 @@ impl SyncSettings {
         !self.monitors.is_empty()
     }
 
-    pub(super) fn durability(&self, info: &Info) -> Durability {
+    pub(super) fn durability(&self, info: &Info, reported: Instant) -> Durability {
         let replicas = info.config.num_replicas;
-        let (level, promise, sync) = match self.syncs_always(info) {
+        let (level, promise, sync) = match self.syncs_always(info, reported) {
             Ok(source) => {
                 let (level, copies) = match replicas {
                     0 | 1 => (DurabilityLevel::Synced, "the disk of a single server".to_owned()),
@@ -149,10 +150,10 @@ impl SyncSettings {
     /// Whether the servers sync a record before they acknowledge it. `Ok` says how that is known. `Err` holds the verb of
     /// the warning ("ARE" or "MAY BE" acknowledged too early) and the setting. What a server reports counts more than
     /// what the operator states.
-    fn syncs_always(&self, info: &Info) -> Result<&'static str, (&'static str, String)> {
+    fn syncs_always(&self, info: &Info, reported: Instant) -> Result<&'static str, (&'static str, String)> {
         let reports = self.reports.lock();
         let report = |server: &str| {
-            let report = reports.get(server).filter(|(_, asked)| asked.elapsed() < REPORT_AGE_MAX);
+            let report = reports.get(server).filter(|(_, asked)| reported < *asked + REPORT_AGE_MAX);
             report.map(|(interval, _)| *interval)
         };
         let serving = servers_in_contact(info);
