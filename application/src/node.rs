@@ -1,5 +1,5 @@
-//! One node: it decides and appends commits (`writer`, `decision`), reads those of all nodes (`replica`,
-//! `replay`), and applies both to its state (`state`, `idempotency`).
+//! What one node does: it decides and appends commits (`writer`, `decision`) when it is its turn (`turns`), reads those of
+//! all nodes (`replica`, `replay`), and applies both to its state (`state`, `idempotency`).
 
 mod decision;
 pub(crate) mod health;
@@ -7,5 +7,5 @@ pub(crate) mod idempotency;
 pub(crate) mod replay;
 pub(crate) mod replica;
 pub(crate) mod state;
-mod write_fairness;
+mod turns;
 pub(crate) mod writer;

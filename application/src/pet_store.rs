@@ -13,7 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     commands::{CreatePet, Created, WriteCommand, WriteError},
-    log::position::LogPosition,
+    log::{commit::NodeId, position::LogPosition},
     node::{
         health::Health,
         replay::ReplayProgress,
@@ -49,6 +49,8 @@ pub struct PetStore {
 pub struct Options {
     /// Which nodes may write to the log.
     pub access: LogAccess,
+    /// The id of this run of the node.
+    pub node: NodeId,
     /// The required durability. While the log promises less, writes are rejected.
     pub required: DurabilityLevel,
     /// The log that this node has applied before, if any. A log that does not hold its newest commit is rejected.
@@ -62,8 +64,14 @@ pub struct Options {
 impl Options {
     /// The defaults for a log with this access.
     pub fn new(access: LogAccess) -> Self {
-        let progress = Arc::default();
-        Self { access, required: DurabilityLevel::Volatile, known: None, pets_max: None, progress }
+        Self {
+            access,
+            node: NodeId::random(),
+            required: DurabilityLevel::Volatile,
+            known: None,
+            pets_max: None,
+            progress: Arc::default(),
+        }
     }
 }
 
@@ -95,7 +103,7 @@ impl PetStore {
         options: Options,
     ) -> Result<Self, LogError> {
         let state = Arc::new(NodeState::new(read_model));
-        let replica = Replica::new(log, state, options.progress.clone());
+        let replica = Replica::new(log, state, options.node, options.progress.clone());
         if let Err(error) = replica.start(options.known).await {
             replica.log.close().await;
             return Err(error);
@@ -165,6 +173,7 @@ impl PetStore {
         // A node never goes back, so the commit at an applied position does not change.
         let reached = async {
             let is_applied = |applied: &Position| *applied >= position.position;
+            let _waiting = (!is_applied(&positions.borrow())).then(|| self.replica.wait());
             positions.wait_for(is_applied).await.is_ok() && self.replica.holds(position).await
         };
         match time::timeout(timeout, reached).await {

@@ -141,7 +141,8 @@ async fn try_to_open_store(
             durability.promise
         )));
     }
-    let options = Options { access: url.access(), required, known, pets_max, progress: progress.clone() };
+    let options =
+        Options { required, known, pets_max, progress: progress.clone(), ..Options::new(url.access()) };
     let read_model = Box::<MemoryReadModel>::default();
     let store = PetStore::open(log, read_model, Arc::new(SystemClock), options).await?;
     if accept_new_log {

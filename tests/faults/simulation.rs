@@ -118,6 +118,15 @@ fn nodes_that_write_at_the_same_time_share_the_log() {
     }
 }
 
+/// Otherwise the node would leave slots to nodes that wrote long ago.
+#[test]
+fn a_node_that_has_replayed_the_log_does_not_wait_for_the_nodes_that_wrote_it() {
+    for seed in 1..=8 {
+        let took = fairness::first_create_after_a_replay(seed);
+        assert!(took < Duration::from_millis(20), "seed {seed}: {took:?}");
+    }
+}
+
 #[test]
 fn a_distant_node_can_join_while_others_write_constantly() {
     for seed in 1..=2 {

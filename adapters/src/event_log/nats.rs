@@ -68,8 +68,8 @@ pub struct NatsLog {
     /// Since when the leader has reported an older state of the stream than before, if it does.
     behind_since: Mutex<Option<Instant>>,
     sync_settings: Arc<SyncSettings>,
-    /// Changes when the leader announces a commit. Announcements can get lost, so they are only wake-ups.
-    announcements: watch::Receiver<()>,
+    /// The last position that the leader has announced. Announcements can get lost, so they are only wake-ups.
+    announced: watch::Sender<Position>,
     /// The tasks that receive announcements and poll the monitoring endpoints. They end with the log.
     _background: JoinSet<()>,
 }
@@ -148,7 +148,7 @@ impl NatsLog {
         sync_settings.refresh_if_changed(epoch, &info).await;
         sync_settings.check_sync_always()?;
         let mut background = JoinSet::new();
-        let announcements = listen(&connection, &address, &mut background).await?;
+        let announced = listen(&connection, &address, &mut background).await?;
         if sync_settings.is_monitored() {
             background.spawn(sync_settings.clone().refresh_periodically());
         }
@@ -161,7 +161,7 @@ impl NatsLog {
             last: Mutex::default(),
             behind_since: Mutex::default(),
             sync_settings,
-            announcements,
+            announced,
             _background: background,
         })
     }
@@ -248,10 +248,12 @@ impl LogSource for NatsLog {
             );
             return Err(Fault::Damaged.error(detail));
         }
-        // A replica may show a commit before the leader does, which would look like a lost commit later.
-        if found.last().is_some_and(|record| record.position > self.known()) {
+        // A replica may show a commit before the leader does, which would look like a lost commit later. The leader has
+        // the commits that it has announced.
+        let mut known = self.known().max(*self.announced.borrow());
+        if found.last().is_some_and(|record| record.position > known) {
             self.head().await?;
-            let known = self.known();
+            known = self.known();
             found.retain(|record| record.position <= known);
         }
         if let Some(newest) = found.last() {
@@ -263,6 +265,7 @@ impl LogSource for NatsLog {
     async fn head(&self) -> Result<Position, LogError> {
         // Replies may overtake each other, so compare with the state before this request.
         let before = self.info.lock().clone();
+        let announced = *self.announced.borrow();
         let epoch = self.connection.epoch();
         let info = match stream::leader_info(&self.connection, &self.address).await {
             Ok(info) => info,
@@ -285,6 +288,14 @@ impl LogSource for NatsLog {
         self.sync_settings.refresh_if_changed(epoch, &info).await;
         *self.validated_epoch.lock() = head.clone().map(|_| epoch);
         let head = head?;
+        // An announcement of a stream that was replaced would wake every wait.
+        self.announced.send_if_modified(|newest| {
+            let is_wrong = *newest == announced && head < announced;
+            if is_wrong {
+                *newest = head;
+            }
+            is_wrong
+        });
         let known = Position(before.state.last_sequence);
         let same_log = info.created == before.created && head >= known;
         let mut current = self.info.lock();
@@ -305,16 +316,17 @@ impl LogSource for NatsLog {
 
     async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
         let deadline = Instant::now() + timeout;
-        let mut announcements = self.announcements.clone();
-        loop {
-            announcements.mark_unchanged();
-            if self.head().await? > position || Instant::now() >= deadline {
-                return Ok(());
+        let mut announced = self.announced.subscribe();
+        while self.known() <= position && Instant::now() < deadline {
+            let poll = deadline.min(Instant::now() + POLL_INTERVAL);
+            let beyond = announced.wait_for(|announced| *announced > position);
+            if time::timeout_at(poll, beyond).await.is_ok() {
+                break;
             }
-            // A missed announcement is covered by polling.
-            let _ =
-                time::timeout_at(deadline.min(Instant::now() + POLL_INTERVAL), announcements.changed()).await;
+            // Finds a commit whose announcement was lost.
+            self.head().await?;
         }
+        Ok(())
     }
 
     fn durability(&self) -> Durability {
@@ -412,17 +424,20 @@ async fn listen(
     connection: &NatsConnection,
     address: &Address,
     background: &mut JoinSet<()>,
-) -> Result<watch::Receiver<()>, LogError> {
+) -> Result<watch::Sender<Position>, LogError> {
     let stored = connection.client.subscribe(stream::stored_subject(&address.stream)).await;
     let mut stored =
         stored.map_err(|error| Fault::Unreachable.error(format!("cannot subscribe to commits: {error}")))?;
-    let (announced, announcements) = watch::channel(());
+    let announced = watch::Sender::new(Position::START);
+    let received = announced.clone();
     background.spawn(async move {
-        while stored.next().await.is_some() {
-            announced.send_replace(());
+        while let Some(message) = stored.next().await {
+            if let Some(sequence) = reading::sequence(&message) {
+                received.send_replace(Position(sequence));
+            }
         }
     });
-    Ok(announcements)
+    Ok(announced)
 }
 
 #[cfg(test)]

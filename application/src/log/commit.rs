@@ -27,7 +27,7 @@ pub struct Commit {
 }
 
 /// The id of one run of one node: random, chosen at startup. Written as 16 hex digits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
 
 impl NodeId {

@@ -12,7 +12,11 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
-    log::{codec, commit::Commit, digest::Digest},
+    log::{
+        codec,
+        commit::{Commit, NodeId},
+        digest::Digest,
+    },
     node::state::NodeState,
     ports::{LogError, Position, StoredRecord},
 };
@@ -51,17 +55,22 @@ pub(crate) fn is_worth_sharing(records: &[StoredRecord]) -> bool {
     records.iter().map(|record| record.bytes.len()).sum::<usize>() >= WORTH_SHARING
 }
 
+/// The nodes that have written commits, with the positions of these.
+type Authors = Vec<(Position, NodeId)>;
+
 /// Applies the records, up to the first error.
-pub(crate) fn apply(state: &NodeState, records: &[StoredRecord]) -> Result<(), LogError> {
+pub(crate) fn apply(state: &NodeState, records: &[StoredRecord]) -> Result<Authors, LogError> {
+    let mut authors = Authors::new();
     for record in records {
         let (commit, digest) = check(record)?;
         state.apply(&commit, digest)?;
+        authors.push((commit.position, commit.node));
     }
-    Ok(())
+    Ok(authors)
 }
 
 /// Applies the records, decoded on all cores. Blocks.
-pub(crate) fn apply_on_all_cores(state: &NodeState, records: &[StoredRecord]) -> Result<(), LogError> {
+pub(crate) fn apply_on_all_cores(state: &NodeState, records: &[StoredRecord]) -> Result<Authors, LogError> {
     let (tasks, results): (Vec<_>, Vec<_>) = shares(records)
         .map(|share| {
             let (result, checked) = mpsc::sync_channel(1);
@@ -83,14 +92,16 @@ pub(crate) fn apply_on_all_cores(state: &NodeState, records: &[StoredRecord]) ->
         for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
             scope.spawn(check_shares);
         }
+        let mut authors = Authors::new();
         for checked in results {
             let checked = checked.recv().expect("a thread checks every record that it takes");
             for record in checked {
                 let (commit, digest) = record?;
                 state.apply(&commit, digest)?;
+                authors.push((commit.position, commit.node));
             }
         }
-        Ok(())
+        Ok(authors)
     })
 }
 

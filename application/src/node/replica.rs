@@ -2,7 +2,6 @@
 //! write to. The same for all engines.
 
 use std::{
-    cmp,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
@@ -16,6 +15,7 @@ use tokio::{
 use crate::{
     log::{
         codec,
+        commit::NodeId,
         digest::Digest,
         history,
         position::{self, LogPosition},
@@ -24,13 +24,17 @@ use crate::{
         health::Health,
         replay::{self, ReplayProgress},
         state::NodeState,
+        turns::Turns,
     },
     ports::{EventLog, Fault, LogError, LogIdentity, Position, ReadBound, StoredRecord, Version},
     statistics::Statistics,
 };
 
-/// How long to wait for new commits before checking whether the log still responds.
+/// How often the head is read, which checks whether the log still responds and is still the same.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// How often commits are read that nobody waits for. To read each of them as soon as it is stored would cost the engine
+/// and this node as much as to write it.
+pub(crate) const READ_INTERVAL: Duration = Duration::from_millis(20);
 /// The delay after an error.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
 /// The delay before reading a commit that is stored but not visible yet.
@@ -47,15 +51,24 @@ pub(crate) struct Replica {
     pub(crate) state: Arc<NodeState>,
     pub(crate) health: watch::Sender<Health>,
     pub(crate) statistics: Arc<Statistics>,
+    pub(crate) turns: watch::Sender<Turns>,
+    /// How many requests wait for commits of other nodes.
+    waiting: watch::Sender<usize>,
     /// Held from reading a batch to applying it.
     apply_lock: Arc<Mutex<()>>,
     progress: Arc<ReplayProgress>,
 }
 
 impl Replica {
-    pub(crate) fn new(log: Arc<dyn EventLog>, state: Arc<NodeState>, progress: Arc<ReplayProgress>) -> Self {
-        let (health, statistics, apply_lock) = Default::default();
-        Self { log, state, health, statistics, apply_lock, progress }
+    pub(crate) fn new(
+        log: Arc<dyn EventLog>,
+        state: Arc<NodeState>,
+        node: NodeId,
+        progress: Arc<ReplayProgress>,
+    ) -> Self {
+        let (health, statistics, waiting, apply_lock) = Default::default();
+        let turns = watch::Sender::new(Turns::new(node, Instant::now()));
+        Self { log, state, health, statistics, turns, waiting, apply_lock, progress }
     }
 
     /// The health of this node.
@@ -116,13 +129,16 @@ impl Replica {
         history::check_complete(newest.first())
     }
 
-    /// Applies the commits of other nodes after `base`, or the first part of them. Reads once, because other nodes may
-    /// append again at any moment.
+    /// Applies the commits of other nodes, or the first part of them. Reads once, because other nodes may append again
+    /// at any moment.
+    pub(crate) async fn catch_up(&self) -> Result<(), LogError> {
+        let _applying = self.apply_lock.lock().await;
+        self.apply_next().await
+    }
+
+    /// Applies the commits of other nodes after `base`.
     pub(crate) async fn overtaken(&self, base: Version) -> Result<(), LogError> {
-        {
-            let _applying = self.apply_lock.lock().await;
-            self.apply_next().await?;
-        }
+        self.catch_up().await?;
         if self.state.version() == base {
             // The other commit is stored but not visible yet.
             time::sleep(LAG_DELAY).await;
@@ -167,12 +183,19 @@ impl Replica {
         found.first().map(prefix).is_some_and(|hash| position.hash == Some(hash))
     }
 
+    /// Reads commits of other nodes without delay, until the returned guard is dropped.
+    pub(crate) fn wait(&self) -> Waiting {
+        self.waiting.send_modify(|waiting| *waiting += 1);
+        Waiting(self.waiting.clone())
+    }
+
     /// Follows a shared log, for as long as it is polled.
     pub(crate) async fn follow(self) {
         let mut confirmed = Instant::now();
+        let mut head_read = Instant::now();
         loop {
             let following = self.health().is_following();
-            let polled = if following { self.poll().await } else { self.resume().await };
+            let polled = if following { self.poll(&mut head_read).await } else { self.resume().await };
             match polled {
                 Ok(()) => confirmed = Instant::now(),
                 Err(error) => {
@@ -187,25 +210,27 @@ impl Replica {
         }
     }
 
-    /// Waits for the next commits and applies them.
-    async fn poll(&self) -> Result<(), LogError> {
+    /// Waits for the next commits and applies them. Reads the head if there are none, or if it was not read for a while.
+    async fn poll(&self, head_read: &mut Instant) -> Result<(), LogError> {
+        let mut waiting = self.waiting.subscribe();
+        let _ = time::timeout(READ_INTERVAL, waiting.wait_for(|waiting| *waiting > 0)).await;
         let known = self.state.version().position;
-        self.log.wait_for(known, POLL_INTERVAL).await?;
-        if self.state.version().position > known {
-            self.statistics.seen(self.state.version().position);
-            // This node has written. If other nodes have too, the next wait ends at once.
+        let next = self.turns.borrow().next_relevant(known);
+        let timeout = if next == known.next() { POLL_INTERVAL } else { READ_INTERVAL };
+        self.log.wait_for(next.before(), timeout).await?;
+        if self.state.version().position == known {
+            self.catch_up().await?;
+        }
+        let version = self.state.version();
+        if version.position > known && head_read.elapsed() < POLL_INTERVAL {
             return Ok(());
         }
-        let head = self.head().await?;
-        let version = self.state.version();
-        match head.cmp(&version.position) {
-            cmp::Ordering::Greater => {
-                let _applying = self.apply_lock.lock().await;
-                self.apply_next().await
-            }
+        *head_read = Instant::now();
+        if self.head().await? <= version.position {
             // Nothing new, an outdated head, or a log that lacks the newest applied commit.
-            cmp::Ordering::Equal | cmp::Ordering::Less => self.check_holds(version).await,
+            self.check_holds(version).await?;
         }
+        Ok(())
     }
 
     /// Applies commits at least up to `head`. Later ones may be left to the next read, because other nodes may write
@@ -248,19 +273,29 @@ impl Replica {
     /// Reads and applies the next commits, if there are any.
     async fn apply_next(&self) -> Result<(), LogError> {
         let records = self.next_records().await?;
-        self.apply(records).await
+        let authors = self.apply(records).await?;
+        if !authors.is_empty() {
+            let now = Instant::now();
+            self.turns.send_modify(|turns| {
+                for (position, author) in authors {
+                    turns.arrived(position, author, now);
+                }
+            });
+        }
+        Ok(())
     }
 
-    async fn apply(&self, records: Vec<StoredRecord>) -> Result<(), LogError> {
+    /// Applies records, and returns the authors of their commits.
+    async fn apply(&self, records: Vec<StoredRecord>) -> Result<Vec<(Position, NodeId)>, LogError> {
         if replay::is_worth_sharing(&records) {
             let state = self.state.clone();
             let applied = task::spawn_blocking(move || replay::apply_on_all_cores(&state, &records));
             return applied.await.expect("a replay does not panic, and is not cancelled");
         }
-        replay::apply(&self.state, &records)?;
+        let authors = replay::apply(&self.state, &records)?;
         // A long replay must not block other tasks of this worker.
         task::yield_now().await;
-        Ok(())
+        Ok(authors)
     }
 
     /// Reads the next records together with the last applied one, to detect a log that was replaced in between.
@@ -337,6 +372,15 @@ impl Replica {
             }
         };
         Err(Fault::AnotherLog.error(detail))
+    }
+}
+
+/// A request that waits for commits of other nodes.
+pub(crate) struct Waiting(watch::Sender<usize>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.send_modify(|waiting| *waiting -= 1);
     }
 }
 

@@ -26,7 +26,7 @@ use crate::{
         decision::{self, CommitContext, EVENTS_MAX, PendingCommit},
         health::Health,
         replica::Replica,
-        write_fairness::WriteFairness,
+        turns::Turns,
     },
     pet_store::{LogAccess, Options},
     ports::{
@@ -63,8 +63,7 @@ pub(crate) struct Writer {
     /// Cancelled when the store is closed.
     stop: CancellationToken,
     waiting: VecDeque<QueuedCommand>,
-    /// `None` if only this node writes to the log.
-    fairness: Option<WriteFairness>,
+    access: LogAccess,
     node: NodeId,
     required: DurabilityLevel,
     /// How many commits and probes the engine has rejected since it last stored one.
@@ -96,8 +95,8 @@ impl Writer {
             queue,
             stop,
             waiting: VecDeque::new(),
-            fairness: (options.access == LogAccess::Shared).then(WriteFairness::new),
-            node: NodeId::random(),
+            access: options.access,
+            node: options.node,
             required: options.required,
             rejections: 0,
             last_batch_was_shared: false,
@@ -109,6 +108,7 @@ impl Writer {
     pub(crate) async fn run(mut self) {
         loop {
             if self.waiting.is_empty() {
+                self.replica.turns.send_modify(Turns::stop_waiting);
                 match time::timeout(IDLE_CHECK_INTERVAL, self.next_request()).await {
                     Ok(None) => return,
                     Ok(Some(request)) => self.waiting.push_back(request),
@@ -117,6 +117,9 @@ impl Writer {
                         continue;
                     }
                 }
+            }
+            if self.access == LogAccess::Shared {
+                self.wait_for_turn().await;
             }
             self.collect_batch().await;
             self.write().await;
@@ -130,6 +133,29 @@ impl Writer {
             () = self.stop.cancelled() => {
                 self.queue.close();
                 self.queue.recv().await
+            }
+        }
+    }
+
+    /// Waits until it is the turn of this node, or the store is closed. Requests that arrive in the meantime share the
+    /// next commit.
+    async fn wait_for_turn(&self) {
+        let mut turns = self.replica.turns.subscribe();
+        let begins_to_wait = self.replica.turns.send_if_modified(|turns| turns.wait(Instant::now()));
+        let mut waiting = None;
+        if begins_to_wait && !turns.borrow().wrote_newest() {
+            // Other nodes may have written since the last read. The append handles an error.
+            let _ = self.replica.catch_up().await;
+        }
+        loop {
+            let due = turns.borrow_and_update().due();
+            let Some(due) = due.filter(|due| *due > Instant::now()) else { return };
+            waiting.get_or_insert_with(|| self.replica.wait());
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                () = time::sleep_until(due) => return,
+                _ = turns.changed() => {}
             }
         }
     }
@@ -165,7 +191,7 @@ impl Writer {
     /// Detects a closed log before a request does; the follower of a shared log does the same. Also resumes writes
     /// after a successful probe: a node that is not ready gets no request that could resume them.
     async fn check_idle_log(&mut self) {
-        if self.fairness.is_none()
+        if self.access == LogAccess::Exclusive
             && let Err(error) = self.replica.head().await
         {
             return self.recover(error).await;
@@ -209,6 +235,7 @@ impl Writer {
             return self.reply(pending);
         }
         let record = codec::encode(&pending.commit);
+        let begun = Instant::now();
         match self.store(base, &pending, &record).await {
             Outcome::Stored => match self.replica.state.apply(&pending.commit, Digest::of(&record.bytes)) {
                 Ok(()) => {
@@ -216,10 +243,10 @@ impl Writer {
                     statistics.commit_events.observe(pending.commit.entries.len() as u64);
                     statistics.commit_bytes.observe(record.bytes.len() as u64);
                     self.rejections = 0;
+                    self.replica.turns.send_modify(|turns| {
+                        turns.stored(base.position.next(), begun.elapsed(), Instant::now());
+                    });
                     self.reply(pending);
-                    if let Some(fairness) = &mut self.fairness {
-                        fairness.stored(base, &self.replica).await;
-                    }
                 }
                 Err(error) => {
                     self.reject(pending.replies.len(), error.fault);
@@ -227,6 +254,7 @@ impl Writer {
                 }
             },
             Outcome::Overtaken => {
+                self.replica.turns.send_modify(Turns::overtaken);
                 if let Err(error) = self.replica.overtaken(base).await {
                     self.recover(error).await;
                 }

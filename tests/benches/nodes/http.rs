@@ -22,9 +22,9 @@ const LIGHT_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a byte takes between the distant node and the engine: an append takes about 20 times as long as on the
 /// other nodes.
 const DISTANCE: Duration = Duration::from_millis(10);
-const WARM_UP: Duration = Duration::from_millis(500);
-/// The nodes find out after a few seconds that one of them is far away.
-const WARM_UP_WITH_FAR: Duration = Duration::from_secs(6);
+const WARM_UP: Duration = Duration::from_secs(2);
+/// The nodes find out within ten seconds that one of them is far away.
+const WARM_UP_WITH_FAR: Duration = Duration::from_secs(15);
 const ROUND: Duration = Duration::from_secs(3);
 
 /// The load of one node.

@@ -10,7 +10,11 @@ use std::{
 
 use application::LogAccess;
 use harness::{Chance, create};
-use tokio::{runtime, task::JoinSet, time};
+use tokio::{
+    runtime,
+    task::JoinSet,
+    time::{self, Instant},
+};
 
 use super::{
     engine::Engine,
@@ -29,24 +33,9 @@ const CLIENTS: usize = 4;
 /// The number of creates that each node acknowledged. The nodes stand at these distances from the engine, and each joins when
 /// the ones before it are at full speed.
 pub(crate) fn contest(seed: u64, distances: &[u64]) -> Vec<u64> {
-    let plan = Plan {
-        access: LogAccess::Shared,
-        nodes: distances.len(),
-        clients: 0,
-        requests_per_client: 0,
-        think_max: 0,
-        faults: Faults { delay_max: 2, ..Faults::default() },
-        outages: vec![],
-        restarts: vec![],
-        unfit: None,
-        distances: distances.to_vec(),
-        skews: vec![0; distances.len()],
-        clock_jumps: 0,
-        lie: None,
-    };
-    let runtime = runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.expect("a runtime without I/O always starts").block_on(async {
+    simulate(async {
         let mut chance = Chance::new(seed);
+        let plan = plan(distances);
         let engine = Engine::new(&plan, chance.fork(), Arc::new(Journal::new()));
         let mut clients = JoinSet::new();
         let mut shares = Vec::new();
@@ -64,6 +53,49 @@ pub(crate) fn contest(seed: u64, distances: &[u64]) -> Vec<u64> {
         time::sleep(CONTEST).await;
         shares.iter().zip(before).map(|(share, before)| share.load(Ordering::SeqCst) - before).collect()
     })
+}
+
+/// How long the first create of a node takes that has just replayed what another node had written.
+pub(crate) fn first_create_after_a_replay(seed: u64) -> Duration {
+    simulate(async {
+        let mut chance = Chance::new(seed);
+        let plan = plan(&[0, 0]);
+        let engine = Engine::new(&plan, chance.fork(), Arc::new(Journal::new()));
+        let [writer, joiner] = [0, 1].map(|index| Node::new(index, engine.clone(), &plan, chance.fork()));
+        writer.start().await.expect("the engine has no faults");
+        let store = writer.life().expect("it has started");
+        for _ in 0..33 {
+            create(&store.store, "Rex").await.expect("the engine has no faults");
+        }
+        joiner.start().await.expect("the engine has no faults");
+        let begun = Instant::now();
+        create(&joiner.life().expect("it has started").store, "Rex").await.expect("the engine has no faults");
+        begun.elapsed()
+    })
+}
+
+fn plan(distances: &[u64]) -> Plan {
+    Plan {
+        access: LogAccess::Shared,
+        nodes: distances.len(),
+        clients: 0,
+        requests_per_client: 0,
+        think_max: 0,
+        faults: Faults { delay_max: 2, ..Faults::default() },
+        outages: vec![],
+        restarts: vec![],
+        unfit: None,
+        distances: distances.to_vec(),
+        skews: vec![0; distances.len()],
+        clock_jumps: 0,
+        lie: None,
+    }
+}
+
+/// Runs on a simulated clock.
+fn simulate<T>(run: impl Future<Output = T>) -> T {
+    let runtime = runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.expect("a runtime without I/O always starts").block_on(run)
 }
 
 async fn compete(node: Arc<Node>, share: Arc<AtomicU64>) {

@@ -123,6 +123,6 @@ fn foreign(stream: &str, position: Position) -> LogError {
     ))
 }
 
-fn sequence(message: &Message) -> Option<u64> {
+pub(super) fn sequence(message: &Message) -> Option<u64> {
     message.headers.as_ref()?.get(NATS_SEQUENCE)?.as_str().parse().ok()
 }

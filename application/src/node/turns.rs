@@ -1,0 +1,320 @@
+//! The order in which nodes that share a log append. Of several appends at one position only one is stored, so nodes
+//! that write at the same time take turns. They exchange no messages: every commit names its author, and every node sees
+//! all commits in the same order.
+//!
+//! - Nodes that write often are in a ring, in the order of their ids. After a commit, each of them waits one slot for
+//!   every node between the author and itself. Any commit restarts this. A node that does not use its slot leaves the
+//!   ring.
+//! - Now and then the ring leaves a slot free. A node outside the ring appends when the others are silent for longer than
+//!   usual. If it has more requests, it appends again at once, and then it is in the ring.
+//! - More rarely the ring takes a break, which is long enough for a node that is far away.
+//!
+//! A turn is only an optimisation. A node with a different view of the order causes a conflict, never a wrong commit.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    ops::Bound,
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use crate::{log::commit::NodeId, node::replica::READ_INTERVAL, ports::Position};
+
+/// The length of a slot relative to the usual time between commits.
+const SLOT_GAPS: u32 = 3;
+const SLOT_MIN: Duration = Duration::from_millis(1);
+const SLOT_MAX: Duration = Duration::from_secs(2);
+/// A node that writes twice within this time, or within two rounds, is in the ring.
+const WINDOW_MIN: Duration = Duration::from_millis(300);
+/// How long a node is remembered after its last commit, at least.
+const MEMORY: Duration = Duration::from_secs(1);
+/// A pause can follow only a commit whose position is a multiple of this.
+const BLOCK: u64 = 16;
+/// The time between two free slots, or up to twice that.
+const FREE_SLOT_INTERVAL: Interval =
+    Interval { unused: Duration::from_millis(400), used: Duration::from_millis(100) };
+/// The same for breaks.
+const BREAK_INTERVAL: Interval =
+    Interval { unused: Duration::from_secs(5), used: Duration::from_millis(300) };
+const BREAK: Duration = Duration::from_millis(150);
+/// A node is far away if it takes at least this long to append in a break, and has not appended for this long before.
+const FAR: Duration = Duration::from_millis(20);
+const FAR_WAIT: Duration = Duration::from_millis(250);
+/// How long the use of a pause makes the next ones more frequent.
+const USE_MEMORY: Duration = Duration::from_secs(2);
+/// After this many lost races, they do not become less likely.
+const LOST_MAX: u32 = 6;
+
+/// The commits that one node has seen, and the turns that follow from them. Commits of a replay do not count.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    me: NodeId,
+    newest: Option<Arrival>,
+    /// The nodes that have written lately.
+    authors: BTreeMap<NodeId, Author>,
+    /// The usual time in which an append of this node is stored.
+    append: Usual,
+    /// The usual time between commits of other nodes, while this node waits.
+    gap: Usual,
+    /// Since when this node has had requests for its next commit, if it has any.
+    waiting_since: Option<Instant>,
+    /// How many races this node has lost since its last commit.
+    lost: u32,
+    /// When the last block of commits ended.
+    block_end: Instant,
+    /// When a node outside the ring last used a free slot, and when one that is far away used a break.
+    free_slot_use: Option<Instant>,
+    break_use: Option<Instant>,
+}
+
+/// The time between two pauses, or up to twice that: while no node uses them, and while one does.
+struct Interval {
+    unused: Duration,
+    used: Duration,
+}
+
+/// The newest commit.
+#[derive(Debug, Clone, Copy)]
+struct Arrival {
+    position: Position,
+    author: NodeId,
+    at: Instant,
+    pause: Pause,
+}
+
+/// What the ring does after a commit, before the first slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pause {
+    None,
+    /// It leaves a slot to the nodes outside the ring.
+    FreeSlot,
+    /// It waits for a node that is far away.
+    Break,
+}
+
+/// A node that has written.
+#[derive(Debug, Clone, Copy)]
+struct Author {
+    last: Instant,
+    is_in_ring: bool,
+}
+
+impl Turns {
+    pub(crate) fn new(me: NodeId, now: Instant) -> Self {
+        Self {
+            me,
+            newest: None,
+            authors: BTreeMap::new(),
+            append: Usual::default(),
+            gap: Usual::default(),
+            waiting_since: None,
+            lost: 0,
+            block_end: now,
+            free_slot_use: None,
+            break_use: None,
+        }
+    }
+
+    /// This node has requests for its next commit. Returns whether it had none before.
+    pub(crate) fn wait(&mut self, now: Instant) -> bool {
+        let begins = self.waiting_since.is_none();
+        self.waiting_since.get_or_insert(now);
+        begins
+    }
+
+    /// This node has no requests for a commit.
+    pub(crate) fn stop_waiting(&mut self) {
+        self.waiting_since = None;
+    }
+
+    /// This node has stored a commit, which took this long.
+    pub(crate) fn stored(&mut self, position: Position, took: Duration, now: Instant) {
+        self.append.observe(took);
+        self.arrived(position, self.me, now);
+        self.stop_waiting();
+        self.lost = 0;
+    }
+
+    /// Another node has stored a commit at the position of this node's commit.
+    pub(crate) fn overtaken(&mut self) {
+        self.lost += 1;
+        if self.lost > 1 {
+            // The others do not wait for this node.
+            self.authors.remove(&self.me);
+        }
+    }
+
+    /// This node has applied a commit while it followed the log.
+    pub(crate) fn arrived(&mut self, position: Position, author: NodeId, at: Instant) {
+        if author == NodeId::UNFINISHED_SALVAGE
+            || self.newest.is_some_and(|newest| position <= newest.position)
+        {
+            return;
+        }
+        if let Some(newest) = self.newest {
+            self.observe(newest, author, at);
+        }
+        let nodes = u32::try_from(self.authors.len()).unwrap_or(u32::MAX);
+        let window = WINDOW_MIN.max(2 * nodes * self.slot());
+        self.authors.retain(|_, author| author.last + window.max(MEMORY) >= at);
+        let is_in_ring =
+            self.authors.get(&author).is_some_and(|known| known.is_in_ring || known.last + window >= at);
+        self.authors.insert(author, Author { last: at, is_in_ring });
+        let pause = self.pause_after(position, at);
+        self.newest = Some(Arrival { position, author, at, pause });
+    }
+
+    /// When this node may append. `None` is at once.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let newest = self.newest?;
+        let may_be_far = self.waiting_since.is_some_and(|since| since + FAR_WAIT <= newest.at);
+        if may_be_far && !self.is_in_ring() && newest.position.0.is_multiple_of(BLOCK) {
+            return Some(newest.at);
+        }
+        let wait = if self.is_in_ring() {
+            let before = self.ring_after(newest.author).take_while(|node| *node != self.me).count();
+            self.length(newest.pause) + self.slot() * u32::try_from(before).unwrap_or(u32::MAX)
+        } else if newest.author == self.me {
+            self.length(newest.pause)
+        } else {
+            self.outside_wait(newest)
+        };
+        Some(newest.at + wait)
+    }
+
+    /// Whether the newest commit is one of this node.
+    pub(crate) fn wrote_newest(&self) -> bool {
+        self.newest.is_some_and(|newest| newest.author == self.me)
+    }
+
+    fn is_in_ring(&self) -> bool {
+        self.authors.get(&self.me).is_some_and(|author| author.is_in_ring)
+    }
+
+    /// The nodes of the ring in order, from the one after this author to the author.
+    fn ring_after(&self, author: NodeId) -> impl Iterator<Item = NodeId> {
+        let later = self.authors.range((Bound::Excluded(author), Bound::Unbounded));
+        let all = later.chain(self.authors.range(..=author));
+        all.filter(|(_, author)| author.is_in_ring).map(|(node, _)| *node)
+    }
+
+    /// The number of nodes in the ring.
+    fn ring_size(&self) -> u64 {
+        self.authors.values().filter(|author| author.is_in_ring).count() as u64
+    }
+
+    /// Whether this node waits for a free slot of the only node in the ring, and none can follow this commit.
+    fn skips(&self, position: Position) -> bool {
+        let is_outside = self.waiting_since.is_some() && !self.is_in_ring();
+        is_outside && self.ring_size() == 1 && !position.0.is_multiple_of(BLOCK)
+    }
+
+    /// The next commit that can change when this node may append.
+    pub(crate) fn next_relevant(&self, known: Position) -> Position {
+        let next = known.next();
+        if self.skips(known) { Position(next.0.next_multiple_of(BLOCK)) } else { next }
+    }
+
+    /// How long a node outside the ring waits: until a slot is free, or the others are silent for longer than usual.
+    /// Sometimes it races with a ring of several nodes instead; a node that is alone sees its own commits first and would
+    /// win. Of many nodes that wake together, few choose the same time.
+    fn outside_wait(&self, newest: Arrival) -> Duration {
+        let mut hasher = DefaultHasher::new();
+        (self.me, newest.position).hash(&mut hasher);
+        let (random, ring, lost) = (hasher.finish(), self.ring_size(), self.lost.min(LOST_MAX));
+        let moment = self.slot() / 12 * u32::try_from((random >> 32) % (4 << (lost / 2))).unwrap_or(u32::MAX);
+        let silence = self.slot() / 12 * 8;
+        match newest.pause {
+            Pause::FreeSlot => moment,
+            Pause::Break => BREAK + silence + moment,
+            Pause::None if ring > 1 && random.is_multiple_of((ring + 1) << lost) => Duration::ZERO,
+            // A skipped commit is read late.
+            Pause::None if self.skips(newest.position) => READ_INTERVAL + silence + moment,
+            Pause::None => silence + moment,
+        }
+    }
+
+    /// Learns from the time between two commits.
+    fn observe(&mut self, previous: Arrival, author: NodeId, at: Instant) {
+        let silence = at - previous.at;
+        let known = self.authors.get(&author);
+        let pause = self.length(previous.pause);
+        if silence < pause && known.is_none_or(|known| !known.is_in_ring) {
+            let is_far = silence >= FAR.max(2 * self.slot())
+                && known.is_none_or(|known| known.last + FAR_WAIT <= previous.at);
+            *(if is_far { &mut self.break_use } else { &mut self.free_slot_use }) = Some(at);
+        }
+        // A node that does not wait reads commits late.
+        let Some(waiting_since) = self.waiting_since else { return };
+        let waited = at.saturating_duration_since((previous.at + pause).max(waiting_since));
+        let slots = usize::try_from(waited.as_nanos() / self.slot().as_nanos()).unwrap_or(usize::MAX);
+        let passed = self.ring_after(previous.author).take_while(|node| *node != author);
+        for node in passed.take(slots).collect::<Vec<_>>() {
+            self.authors.remove(&node);
+        }
+        let is_gap = !silence.is_zero() && !self.skips(previous.position);
+        if is_gap && waiting_since <= previous.at && author != self.me {
+            self.gap.observe(silence);
+        }
+    }
+
+    /// What the ring does after this commit. All nodes measure the time between the same commits, and round it, so that
+    /// most of the time they agree.
+    fn pause_after(&mut self, position: Position, at: Instant) -> Pause {
+        if !position.0.is_multiple_of(BLOCK) {
+            return Pause::None;
+        }
+        let took = at - self.block_end;
+        self.block_end = at;
+        let is_due = |interval: Interval, last_use: Option<Instant>| {
+            let is_used = last_use.is_some_and(|used| at < used + USE_MEMORY);
+            let interval = if is_used { interval.used } else { interval.unused };
+            let blocks = (interval.as_nanos() / took.as_nanos().max(1)).next_power_of_two().max(2);
+            u128::from(position.0 / BLOCK).is_multiple_of(blocks)
+        };
+        let has_room_for_far_nodes = u128::from(BLOCK) * FAR.as_nanos() < took.as_nanos();
+        if is_due(BREAK_INTERVAL, self.break_use) && !has_room_for_far_nodes {
+            Pause::Break
+        } else if is_due(FREE_SLOT_INTERVAL, self.free_slot_use) {
+            Pause::FreeSlot
+        } else {
+            Pause::None
+        }
+    }
+
+    fn length(&self, pause: Pause) -> Duration {
+        match pause {
+            Pause::None => Duration::ZERO,
+            Pause::FreeSlot => self.slot(),
+            Pause::Break => BREAK,
+        }
+    }
+
+    fn slot(&self) -> Duration {
+        (SLOT_GAPS * self.append.0.max(self.gap.0)).clamp(SLOT_MIN, SLOT_MAX)
+    }
+}
+
+/// A running estimate of the median.
+#[derive(Debug, Default, Clone, Copy)]
+struct Usual(Duration);
+
+impl Usual {
+    /// The part of its value by which an estimate changes with each observation.
+    const STEP: u32 = 8;
+
+    fn observe(&mut self, observed: Duration) {
+        self.0 = if self.0.is_zero() {
+            observed
+        } else if observed > self.0 {
+            self.0 + self.0 / Self::STEP
+        } else {
+            self.0 / Self::STEP * (Self::STEP - 1)
+        };
+    }
+}
