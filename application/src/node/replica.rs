@@ -32,7 +32,7 @@ use crate::{
 
 /// How often the head is read, which checks whether the log still responds and is still the same.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How often commits are read that nobody waits for. To read each of them as soon as it is stored would cost the engine
+/// How often commits are read that no request waits for. To read each of them as soon as it is stored would cost the engine
 /// and this node as much as to write it.
 pub(crate) const READ_INTERVAL: Duration = Duration::from_millis(20);
 /// The delay after an error.

@@ -5,9 +5,9 @@
 //! - Nodes that write often are in a ring, in the order of their ids. After a commit, each of them waits one slot for
 //!   every node between the author and itself. Any commit restarts this. A node that does not use its slot leaves the
 //!   ring.
-//! - Now and then the ring leaves a slot free. A node outside the ring appends when the others are silent for longer than
-//!   usual. If it has more requests, it appends again at once, and then it is in the ring.
-//! - More rarely the ring takes a break, which is long enough for a node that is far away.
+//! - Now and then the ring takes a break of one slot. A node outside the ring appends when the others are silent for longer
+//!   than usual. If it has more requests, it appends again at once, and then it is in the ring.
+//! - More rarely the ring takes a long break, which is enough for a node that is far away.
 //!
 //! A turn is only an optimisation. A node with a different view of the order causes a conflict, never a wrong commit.
 
@@ -33,19 +33,19 @@ const SLOT_MAX: Duration = Duration::from_secs(2);
 const WINDOW_MIN: Duration = Duration::from_millis(300);
 /// How long a node is remembered after its last commit, at least.
 const MEMORY: Duration = Duration::from_secs(1);
-/// A pause can follow only a commit whose position is a multiple of this.
+/// A break can follow only a commit whose position is a multiple of this.
 const BLOCK: u64 = 16;
-/// The time between two free slots, or up to twice that.
-const FREE_SLOT_INTERVAL: Interval =
+/// The time between two short breaks, or up to twice that.
+const SHORT_BREAK_INTERVAL: Interval =
     Interval { unused: Duration::from_millis(400), used: Duration::from_millis(100) };
-/// The same for breaks.
-const BREAK_INTERVAL: Interval =
+/// The same for long breaks.
+const LONG_BREAK_INTERVAL: Interval =
     Interval { unused: Duration::from_secs(5), used: Duration::from_millis(300) };
-const BREAK: Duration = Duration::from_millis(150);
-/// A node is far away if it takes at least this long to append in a break, and has not appended for this long before.
+const LONG_BREAK: Duration = Duration::from_millis(150);
+/// A node is far away if it takes at least this long to append in a long break, and has not appended for this long before.
 const FAR: Duration = Duration::from_millis(20);
 const FAR_WAIT: Duration = Duration::from_millis(250);
-/// How long the use of a pause makes the next ones more frequent.
+/// How long the use of a break makes the next ones more frequent.
 const USE_MEMORY: Duration = Duration::from_secs(2);
 /// After this many lost races, they do not become less likely.
 const LOST_MAX: u32 = 6;
@@ -67,12 +67,12 @@ pub(crate) struct Turns {
     lost: u32,
     /// When the last block of commits ended.
     block_end: Instant,
-    /// When a node outside the ring last used a free slot, and when one that is far away used a break.
-    free_slot_use: Option<Instant>,
-    break_use: Option<Instant>,
+    /// When a node outside the ring last used a break, and when one did that is far away.
+    short_break_use: Option<Instant>,
+    long_break_use: Option<Instant>,
 }
 
-/// The time between two pauses, or up to twice that: while no node uses them, and while one does.
+/// The time between two breaks, or up to twice that: while no node uses them, and while one does.
 struct Interval {
     unused: Duration,
     used: Duration,
@@ -84,17 +84,16 @@ struct Arrival {
     position: Position,
     author: NodeId,
     at: Instant,
-    pause: Pause,
+    followed_by: Option<Break>,
 }
 
-/// What the ring does after a commit, before the first slot.
+/// A time after a commit in which the ring leaves the log to other nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pause {
-    None,
-    /// It leaves a slot to the nodes outside the ring.
-    FreeSlot,
-    /// It waits for a node that is far away.
-    Break,
+enum Break {
+    /// One slot.
+    Short,
+    /// For a node that is far away.
+    Long,
 }
 
 /// A node that has written.
@@ -115,8 +114,8 @@ impl Turns {
             waiting_since: None,
             lost: 0,
             block_end: now,
-            free_slot_use: None,
-            break_use: None,
+            short_break_use: None,
+            long_break_use: None,
         }
     }
 
@@ -165,8 +164,8 @@ impl Turns {
         let is_in_ring =
             self.authors.get(&author).is_some_and(|known| known.is_in_ring || known.last + window >= at);
         self.authors.insert(author, Author { last: at, is_in_ring });
-        let pause = self.pause_after(position, at);
-        self.newest = Some(Arrival { position, author, at, pause });
+        let followed_by = self.break_after(position, at);
+        self.newest = Some(Arrival { position, author, at, followed_by });
     }
 
     /// When this node may append. `None` is at once.
@@ -178,9 +177,9 @@ impl Turns {
         }
         let wait = if self.is_in_ring() {
             let before = self.ring_after(newest.author).take_while(|node| *node != self.me).count();
-            self.length(newest.pause) + self.slot() * u32::try_from(before).unwrap_or(u32::MAX)
+            self.length(newest.followed_by) + self.slot() * u32::try_from(before).unwrap_or(u32::MAX)
         } else if newest.author == self.me {
-            self.length(newest.pause)
+            self.length(newest.followed_by)
         } else {
             self.outside_wait(newest)
         };
@@ -208,7 +207,7 @@ impl Turns {
         self.authors.values().filter(|author| author.is_in_ring).count() as u64
     }
 
-    /// Whether this node waits for a free slot of the only node in the ring, and none can follow this commit.
+    /// Whether this node waits for a break of the only node in the ring, and none can follow this commit.
     fn skips(&self, position: Position) -> bool {
         let is_outside = self.waiting_since.is_some() && !self.is_in_ring();
         is_outside && self.ring_size() == 1 && !position.0.is_multiple_of(BLOCK)
@@ -220,7 +219,7 @@ impl Turns {
         if self.skips(known) { Position(next.0.next_multiple_of(BLOCK)) } else { next }
     }
 
-    /// How long a node outside the ring waits: until a slot is free, or the others are silent for longer than usual.
+    /// How long a node outside the ring waits: until the next break, or until the others are silent for longer than usual.
     /// Sometimes it races with a ring of several nodes instead; a node that is alone sees its own commits first and would
     /// win. Of many nodes that wake together, few choose the same time.
     fn outside_wait(&self, newest: Arrival) -> Duration {
@@ -229,13 +228,13 @@ impl Turns {
         let (random, ring, lost) = (hasher.finish(), self.ring_size(), self.lost.min(LOST_MAX));
         let moment = self.slot() / 12 * u32::try_from((random >> 32) % (4 << (lost / 2))).unwrap_or(u32::MAX);
         let silence = self.slot() / 12 * 8;
-        match newest.pause {
-            Pause::FreeSlot => moment,
-            Pause::Break => BREAK + silence + moment,
-            Pause::None if ring > 1 && random.is_multiple_of((ring + 1) << lost) => Duration::ZERO,
+        match newest.followed_by {
+            Some(Break::Short) => moment,
+            Some(Break::Long) => LONG_BREAK + silence + moment,
+            None if ring > 1 && random.is_multiple_of((ring + 1) << lost) => Duration::ZERO,
             // A skipped commit is read late.
-            Pause::None if self.skips(newest.position) => READ_INTERVAL + silence + moment,
-            Pause::None => silence + moment,
+            None if self.skips(newest.position) => READ_INTERVAL + silence + moment,
+            None => silence + moment,
         }
     }
 
@@ -243,15 +242,15 @@ impl Turns {
     fn observe(&mut self, previous: Arrival, author: NodeId, at: Instant) {
         let silence = at - previous.at;
         let known = self.authors.get(&author);
-        let pause = self.length(previous.pause);
-        if silence < pause && known.is_none_or(|known| !known.is_in_ring) {
+        let rest = self.length(previous.followed_by);
+        if silence < rest && known.is_none_or(|known| !known.is_in_ring) {
             let is_far = silence >= FAR.max(2 * self.slot())
                 && known.is_none_or(|known| known.last + FAR_WAIT <= previous.at);
-            *(if is_far { &mut self.break_use } else { &mut self.free_slot_use }) = Some(at);
+            *(if is_far { &mut self.long_break_use } else { &mut self.short_break_use }) = Some(at);
         }
         // A node that does not wait reads commits late.
         let Some(waiting_since) = self.waiting_since else { return };
-        let waited = at.saturating_duration_since((previous.at + pause).max(waiting_since));
+        let waited = at.saturating_duration_since((previous.at + rest).max(waiting_since));
         let slots = usize::try_from(waited.as_nanos() / self.slot().as_nanos()).unwrap_or(usize::MAX);
         let passed = self.ring_after(previous.author).take_while(|node| *node != author);
         for node in passed.take(slots).collect::<Vec<_>>() {
@@ -263,11 +262,11 @@ impl Turns {
         }
     }
 
-    /// What the ring does after this commit. All nodes measure the time between the same commits, and round it, so that
-    /// most of the time they agree.
-    fn pause_after(&mut self, position: Position, at: Instant) -> Pause {
+    /// Whether the ring takes a break after this commit. All nodes measure the time between the same commits, and round
+    /// it, so that most of the time they agree.
+    fn break_after(&mut self, position: Position, at: Instant) -> Option<Break> {
         if !position.0.is_multiple_of(BLOCK) {
-            return Pause::None;
+            return None;
         }
         let took = at - self.block_end;
         self.block_end = at;
@@ -278,20 +277,20 @@ impl Turns {
             u128::from(position.0 / BLOCK).is_multiple_of(blocks)
         };
         let has_room_for_far_nodes = u128::from(BLOCK) * FAR.as_nanos() < took.as_nanos();
-        if is_due(BREAK_INTERVAL, self.break_use) && !has_room_for_far_nodes {
-            Pause::Break
-        } else if is_due(FREE_SLOT_INTERVAL, self.free_slot_use) {
-            Pause::FreeSlot
+        if is_due(LONG_BREAK_INTERVAL, self.long_break_use) && !has_room_for_far_nodes {
+            Some(Break::Long)
+        } else if is_due(SHORT_BREAK_INTERVAL, self.short_break_use) {
+            Some(Break::Short)
         } else {
-            Pause::None
+            None
         }
     }
 
-    fn length(&self, pause: Pause) -> Duration {
-        match pause {
-            Pause::None => Duration::ZERO,
-            Pause::FreeSlot => self.slot(),
-            Pause::Break => BREAK,
+    fn length(&self, of: Option<Break>) -> Duration {
+        match of {
+            None => Duration::ZERO,
+            Some(Break::Short) => self.slot(),
+            Some(Break::Long) => LONG_BREAK,
         }
     }
 

@@ -24,6 +24,7 @@ use super::{
 pub(crate) struct Engine {
     pub(crate) journal: Arc<Journal>,
     pub(crate) access: LogAccess,
+    read_max: usize,
     pub(crate) lie: Option<Lie>,
     distances: Vec<u64>,
     state: Mutex<State>,
@@ -79,6 +80,7 @@ impl Engine {
         Arc::new(Self {
             journal,
             access: plan.access,
+            read_max: plan.read_max,
             lie: plan.lie,
             distances: plan.distances.clone(),
             news: Notify::new(),
@@ -166,7 +168,7 @@ impl Engine {
         let mut state = self.state();
         let visible = state.visible(node);
         let start = usize::try_from(after.0).expect("tests are small").min(visible);
-        let most = bound.records.min(1 + state.chance.index(8));
+        let most = bound.records.min(1 + state.chance.index(self.read_max));
         let range = start..visible.min(start + most);
         state.seen[node] = state.seen[node].max(range.end);
         let places = range.clone().map(|place| Position(place as u64 + 1));

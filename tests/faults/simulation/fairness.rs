@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use application::LogAccess;
+use application::{LogAccess, ports::ReadBound};
 use harness::{Chance, create};
 use tokio::{
     runtime,
@@ -88,6 +88,7 @@ fn plan(distances: &[u64]) -> Plan {
         distances: distances.to_vec(),
         skews: vec![0; distances.len()],
         clock_jumps: 0,
+        read_max: ReadBound::BATCH.records,
         lie: None,
     }
 }

@@ -28,6 +28,8 @@ pub(crate) struct Plan {
     pub(crate) skews: Vec<i64>,
     /// Per mille of the looks at a clock that make it jump.
     pub(crate) clock_jumps: u64,
+    /// The most records that a read returns.
+    pub(crate) read_max: usize,
     pub(crate) lie: Option<Lie>,
 }
 
@@ -157,6 +159,7 @@ impl Plan {
             distances: (0..nodes).map(|_| chance.pick(&[0, 0, 0, 5, 50])).collect(),
             skews: (0..nodes).map(|_| chance.pick(&[0, 0, 1, -1, 60, -3_600, 3 * DAY, -400 * DAY])).collect(),
             clock_jumps: chance.pick(&[0, 0, 20]),
+            read_max: 8,
             lie: None,
         }
     }
