@@ -49,6 +49,37 @@ pub trait EventLog: LogSource {
     /// [`durability`](LogSource::durability) promises, and every later read and head shows it.
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError>;
 
+    /// Appends the first of `records` directly after `expected`, in order, or more of them: a prefix. Returns the position of
+    /// the last record that was stored. For copies, which call again with the rest.
+    ///
+    /// The effect is that of one [`append`](Self::append) after another, ended after any of them. So `Ok` means that
+    /// exactly the records up to that position were stored by this call, and they are as durable and visible as after
+    /// `append`. An error concerns the whole call:
+    ///
+    /// - [`Conflict`](AppendError::Conflict) and [`NotStored`](AppendError::NotStored): no record was stored.
+    /// - [`Unclear`](AppendError::Unclear) and [`Closed`](AppendError::Closed): a prefix may be stored, and possibly all of
+    ///   `records`. Read after `expected` before sending the same records again.
+    ///
+    /// A failure after the first record does not hide the records before it: they are returned as stored, and the next
+    /// call meets the failure. If it was a lost reply, the next call gets a conflict with the caller's own record, so
+    /// read after a conflict too. A record over the [limit](Self::record_limit) ends the prefix before it, and is
+    /// rejected as [`Fault::TooLarge`] when it is the first. Without records, nothing is compared, and the position of
+    /// `expected` is returned. Ids may repeat: the log does not compare them with each other.
+    ///
+    /// An engine that can store several records at the cost of one should: all of them or none. It must compare `expected`
+    /// with the head in the same step, also if the second record is stored after the first.
+    async fn append_many(&self, expected: Version, records: &[Record]) -> Result<Position, AppendError> {
+        let mut head = expected;
+        for record in records {
+            match self.append(head, record).await {
+                Ok(position) => head = Version::at(position, record.id),
+                Err(_) if head != expected => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(head.position)
+    }
+
     /// Returns the size of the largest record that the engine accepts now, in bytes, at most [`RECORD_MAX`]. Larger ones
     /// are rejected as [`Fault::TooLarge`].
     fn record_limit(&self) -> usize {

@@ -3,6 +3,8 @@
 //! [`check_all`] runs every rule that one open log can show; [`check_writers`] is for engines that nodes share, and
 //! [`a_reopened_log_holds_everything`] for those whose data outlives the process. A broken rule panics with its own message.
 
+mod append_many;
+
 use std::{ops::AsyncFn, sync::Arc, time::Duration};
 
 use bytes::Bytes;
@@ -30,6 +32,7 @@ pub async fn check_all(fresh: impl AsyncFn() -> Arc<dyn EventLog>) {
     large_records_come_back_whole(&*fresh().await).await;
     an_append_after_anything_but_the_head_conflicts_and_stores_nothing(&*fresh().await).await;
     the_same_record_is_not_stored_twice(&*fresh().await).await;
+    append_many::check(&fresh).await;
     check_writers(async || vec![fresh().await]).await;
     a_read_stays_within_its_bounds_and_leaves_nothing_out(&*fresh().await).await;
     readers_see_a_growing_history_without_gaps_during_writes(fresh().await).await;
@@ -113,35 +116,39 @@ async fn the_same_record_is_not_stored_twice(log: &dyn EventLog) {
 }
 
 /// Of many appends at one position, exactly one is acknowledged, and that one is stored. An engine that checks the head
-/// and writes in two steps acknowledges two of them sooner or later.
+/// and writes in two steps acknowledges two of them sooner or later. Every second rival appends several records: the log
+/// must never hold a later record of a rival that has lost.
 async fn exactly_one_of_many_appends_at_one_position_succeeds(instances: &[Arc<dyn EventLog>]) {
     const RACES: u64 = 200;
     const RIVALS: usize = 32;
     let mut expected = Version::START;
     let mut stored = Vec::new();
-    for next in 1..=RACES {
+    for race in 1..=RACES {
         let start = Arc::new(Barrier::new(RIVALS));
         let mut rivals = JoinSet::new();
-        for log in instances.iter().cycle().take(RIVALS) {
-            let (log, start, record) = (log.clone(), start.clone(), record(next));
+        for (number, log) in instances.iter().cycle().take(RIVALS).enumerate() {
+            let (log, start) = (log.clone(), start.clone());
+            let position = expected.position.0;
+            let records: Vec<_> = (position..).take(1 + 2 * (number % 2)).map(|at| record(at + 1)).collect();
             rivals.spawn(async move {
                 start.wait().await;
-                (log.append(expected, &record).await, record)
+                (append_some(&*log, expected, &records).await, records)
             });
         }
         let mut winners = Vec::new();
-        for (outcome, record) in rivals.join_all().await {
+        for (outcome, records) in rivals.join_all().await {
             match outcome {
-                Ok(position) => winners.push((position, record)),
+                Ok(position) => winners.push((position, records)),
                 Err(error) => assert_eq!(error, AppendError::Conflict, "a late append conflicts"),
             }
         }
         let [(position, winner)] = &winners[..] else {
-            panic!("exactly one rival wins position {next}, not {}", winners.len())
+            panic!("exactly one rival wins race {race}, not {}", winners.len())
         };
-        assert_eq!(*position, expected.position.next(), "the winner gets the next position");
-        expected = Version::at(*position, winner.id);
-        stored.push(winner.bytes.clone());
+        let count = append_many::stored_between(expected.position, *position);
+        assert!((1..=winner.len()).contains(&count), "the winner gets the next positions");
+        expected = Version::at(*position, winner[count - 1].id);
+        stored.extend(winner[..count].iter().map(|record| record.bytes.clone()));
     }
     for log in instances {
         assert!(read_all(&**log).await == stored, "every instance shows the winners and nothing else");
@@ -154,15 +161,19 @@ async fn concurrent_writers_store_every_acknowledged_record_once(instances: &[Ar
     const WRITERS: usize = 4;
     const COMMITS: usize = 25;
     let mut writers = JoinSet::new();
-    for log in instances.iter().cycle().take(WRITERS) {
+    for (number, log) in instances.iter().cycle().take(WRITERS).enumerate() {
         let log = log.clone();
         writers.spawn(async move {
             let mut acknowledged = Vec::new();
             while acknowledged.len() < COMMITS {
                 let head = version(&*log).await;
-                let record = record(head.position.0 + 1);
-                match log.append(head, &record).await {
-                    Ok(position) => acknowledged.push((position, record.bytes)),
+                let next = head.position.0 + 1;
+                let records: Vec<_> = (next..).take(1 + 2 * (number % 2)).map(record).collect();
+                match append_some(&*log, head, &records).await {
+                    Ok(last) => {
+                        let positions = (next..=last.0).map(Position);
+                        acknowledged.extend(positions.zip(records.into_iter().map(|record| record.bytes)));
+                    }
                     Err(error) => assert_eq!(error, AppendError::Conflict, "a late append conflicts"),
                 }
             }
@@ -181,6 +192,18 @@ async fn concurrent_writers_store_every_acknowledged_record_once(instances: &[Ar
     let stored: Vec<_> = acknowledged.into_iter().map(|(_, bytes)| bytes).collect();
     for log in instances {
         assert!(read_all(&**log).await == stored, "every instance shows what was acknowledged");
+    }
+}
+
+/// Appends one record alone, and several together.
+async fn append_some(
+    log: &dyn EventLog,
+    expected: Version,
+    records: &[Record],
+) -> Result<Position, AppendError> {
+    match records {
+        [record] => log.append(expected, record).await,
+        records => log.append_many(expected, records).await,
     }
 }
 
@@ -227,7 +250,12 @@ async fn readers_see_a_growing_history_without_gaps_during_writes(log: Arc<dyn E
             }
         });
     }
-    fill(&*log, Version::START, COMMITS).await;
+    let mut head = fill(&*log, Version::START, COMMITS / 2).await;
+    let records: Vec<_> = (head.position.0..COMMITS).map(|at| record(at + 1)).collect();
+    let mut stored = 0;
+    while stored < records.len() {
+        stored += append_many::append_prefix(&*log, &mut head, &records[stored..]).await;
+    }
     timeout(TIMEOUT, readers.join_all()).await.expect("every reader sees everything in the end");
 }
 
@@ -270,6 +298,8 @@ pub async fn a_reopened_log_holds_everything(open: impl AsyncFn() -> Arc<dyn Eve
         let rejected = log.append(unknown, &record(head.position.0 + 1)).await;
         assert_eq!(rejected, Err(AppendError::Conflict), "a reopened log knows its last commit");
         head = fill(&*log, head, 5).await;
+        let records: Vec<_> = (head.position.0..).take(5).map(|at| record(at + 1)).collect();
+        append_many::append_prefix(&*log, &mut head, &records).await;
         expected = read_all(&*log).await;
         assert_eq!(expected.len() as u64, head.position.0, "a reopened log accepts more");
         log.close().await;
