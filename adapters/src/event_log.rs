@@ -43,6 +43,13 @@ fn volatile(engine: &'static str, promise: &str) -> Durability {
     Durability { engine, level: DurabilityLevel::Volatile, promise: promise.into(), settings: vec![] }
 }
 
+/// Returns the records before the first one that is over the limit of an engine. Rejects that one when it is the first.
+fn within_limit(records: &[Record], max: usize) -> Result<&[Record], AppendError> {
+    records.first().map_or(Ok(()), |first| check_size(first, max))?;
+    let fitting = records.iter().take_while(|record| record.bytes.len() <= max).count();
+    Ok(&records[..fitting])
+}
+
 /// Rejects a record over the limit of an engine before any of it is sent or written.
 fn check_size(record: &Record, max: usize) -> Result<(), AppendError> {
     let size = record.bytes.len();

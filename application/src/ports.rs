@@ -72,7 +72,7 @@ pub trait EventLog: LogSource {
         let mut head = expected;
         for record in records {
             match self.append(head, record).await {
-                Ok(position) => head = Version::at(position, record.id),
+                Ok(_) => head = head.then(record.id),
                 Err(_) if head != expected => break,
                 Err(error) => return Err(error),
             }

@@ -29,6 +29,7 @@ use std::{
     fmt,
     path::Path,
     pin::pin,
+    slice,
     sync::{
         Arc,
         mpsc::{self, SyncSender, TrySendError},
@@ -64,7 +65,7 @@ pub(crate) use opening::{check, discard};
 pub(crate) use panics::{one_line, silence_panics};
 pub(crate) use reading::read_within;
 
-use super::check_size;
+use super::within_limit;
 use high_water_mark::HighWaterMark;
 use log_thread::{LogThread, QueuedAppend};
 
@@ -163,11 +164,19 @@ impl<E: Engine> LogSource for EmbeddedLog<E> {
 #[async_trait]
 impl<E: Engine> EventLog for EmbeddedLog<E> {
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        check_size(record, self.record_limit())?;
+        self.append_many(expected, slice::from_ref(record)).await
+    }
+
+    /// Stores all records with one sync, or none.
+    async fn append_many(&self, expected: Version, records: &[Record]) -> Result<Position, AppendError> {
+        let records = within_limit(records, self.record_limit())?;
+        if records.is_empty() {
+            return Ok(expected.position);
+        }
         // The thread may be busy opening the log again.
         self.head().await.map_err(AppendError::Closed)?;
         let (reply, outcome) = oneshot::channel();
-        let request = QueuedAppend { expected, record: record.clone(), reply };
+        let request = QueuedAppend { expected, records: records.to_vec(), reply };
         let queued = self.requests.read().as_ref().map(|requests| requests.try_send(request));
         match queued {
             Some(Ok(())) => {}

@@ -348,6 +348,10 @@ impl EventLog for NatsLog {
     /// that this node has stored or read over its connection. After a reconnect, the commit is read again. One race
     /// remains: a stream that was deleted and restored with a different history of exactly the same length accepts the
     /// commit, if that happened after this node last read the head. The follower of a shared log reads it every second.
+    ///
+    /// `append_many` sends one record after another, each after the reply to the one before. If the second was sent
+    /// without waiting and another node has stored the first commit, the sequence would be the expected one, and the
+    /// second record would continue a history that it does not belong to.
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         let epoch = self.connection.epoch();
         check_size(record, self.record_limit())?;

@@ -11,7 +11,7 @@ mod schema;
 mod session;
 mod settings;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, slice, sync::Arc, time::Duration};
 
 use application::{
     Backoff,
@@ -29,7 +29,7 @@ use tokio::{
 };
 
 use self::{session::Session, settings::Target};
-use super::{check_size, environment};
+use super::{environment, within_limit};
 
 /// How long an append may take. Shorter than the time that the application gives a write, so that its client learns
 /// the outcome.
@@ -244,19 +244,27 @@ impl LogSource for PostgresLog {
 #[async_trait]
 impl EventLog for PostgresLog {
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        check_size(record, self.record_limit())?;
+        self.append_many(expected, slice::from_ref(record)).await
+    }
+
+    /// Stores all records with one statement, or none.
+    async fn append_many(&self, expected: Version, records: &[Record]) -> Result<Position, AppendError> {
+        let records = within_limit(records, self.record_limit())?;
+        if records.is_empty() {
+            return Ok(expected.position);
+        }
         // Nothing has been sent yet, so a failure here has stored nothing.
         let session = self.session().await.map_err(AppendError::NotStored)?;
-        let reply = session.reply_within(APPEND_TIMEOUT, session.append(expected, record)).await;
+        let reply = session.reply_within(APPEND_TIMEOUT, session.append(expected, records)).await;
         match reply.map_err(AppendError::Unclear)? {
             Ok(Some(_)) if session.has_warned() => {
                 session.disconnect();
                 let what = "stored a commit with a warning; its standbys may not have it";
                 Err(AppendError::Unclear(error_mapping::unreachable_error(&session.server, what)))
             }
-            Ok(Some(position)) => {
-                self.raise_newest(Version::at(position, record.id));
-                Ok(position)
+            Ok(Some(last)) => {
+                self.raise_newest(last);
+                Ok(last.position)
             }
             Ok(None) => Err(AppendError::Conflict),
             Err(error) => {

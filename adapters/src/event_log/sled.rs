@@ -106,8 +106,8 @@ impl Engine for Sled {
         }
     }
 
-    fn append(&self, position: Position, record: &Record) -> Result<(), LogError> {
-        let written = self.db.apply_batch(chunks::batch(position, record)).and_then(|()| self.db.flush());
+    fn append(&self, first: Position, records: &[Record]) -> Result<(), LogError> {
+        let written = self.db.apply_batch(chunks::batch(first, records)).and_then(|()| self.db.flush());
         written.map_err(log_error("writing to the log"))?;
         self.records.sync_data().map_err(io_error("syncing the log"))
     }

@@ -16,7 +16,7 @@ use std::{
 
 use application::ports::{CommitId, LogError, Position, Record, Version};
 use parking_lot::Mutex;
-use rusqlite::{Connection, OpenFlags, params};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
 use super::embedded::{
     CloseMode, EmbeddedLog, Engine, FoundRecords, Layout, StoreCopy, check_nothing_is_lost, io_error,
@@ -135,12 +135,20 @@ impl Engine for Sqlite {
         Ok(found.and_then(|version| version.commit))
     }
 
-    fn append(&self, position: Position, record: &Record) -> Result<(), LogError> {
-        let values = params![position.0, &record.id.0.as_bytes()[..], &record.bytes[..]];
-        let writer = self.writer.lock();
-        let stored = writer.prepare_cached(APPEND).and_then(|mut append| append.execute(values));
-        stored.map_err(log_error("writing to the log"))?;
-        self.written.fetch_add(record.bytes.len() as u64 + COMMIT_OVERHEAD, Relaxed);
+    fn append(&self, first: Position, records: &[Record]) -> Result<(), LogError> {
+        let mut writer = self.writer.lock();
+        let mut store = || {
+            let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let mut append = transaction.prepare_cached(APPEND)?;
+            for (record, position) in records.iter().zip(first.0..) {
+                append.execute(params![position, &record.id.0.as_bytes()[..], &record.bytes[..]])?;
+            }
+            drop(append);
+            transaction.commit()
+        };
+        store().map_err(log_error("writing to the log"))?;
+        let written = records.iter().map(|record| record.bytes.len() as u64 + COMMIT_OVERHEAD).sum();
+        self.written.fetch_add(written, Relaxed);
         Ok(())
     }
 

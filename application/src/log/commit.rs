@@ -116,6 +116,12 @@ impl Version {
     pub fn at(position: Position, commit: CommitId) -> Self {
         Self { position, commit: Some(commit) }
     }
+
+    /// This log with one more commit.
+    #[must_use]
+    pub fn then(self, commit: CommitId) -> Self {
+        Self::at(self.position.next(), commit)
+    }
 }
 
 /// The identity of a log that a node has applied: its first commit, and the newest commit that it must hold.

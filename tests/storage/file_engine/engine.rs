@@ -99,13 +99,17 @@ impl Engine for FileEngine {
         Ok(self.frame(position).map(|frame| frame.commit))
     }
 
-    fn append(&self, _: Position, record: &Record) -> Result<(), LogError> {
-        let len = u32::try_from(record.bytes.len()).expect("records are limited to far less than 4 GiB");
-        let frame = Frame { commit: record.id, start: self.end() + HEADER_LEN as u64, len };
-        let bytes = [&len.to_be_bytes()[..], record.id.0.as_bytes(), &record.bytes].concat();
+    fn append(&self, _: Position, records: &[Record]) -> Result<(), LogError> {
+        let (mut bytes, mut frames) = (Vec::new(), Vec::new());
+        for record in records {
+            let len = u32::try_from(record.bytes.len()).expect("records are limited to far less than 4 GiB");
+            bytes.extend([&len.to_be_bytes()[..], record.id.0.as_bytes()].concat());
+            frames.push(Frame { commit: record.id, start: self.end() + bytes.len() as u64, len });
+            bytes.extend_from_slice(&record.bytes);
+        }
         let stored = self.file.write_all_at(&bytes, self.end()).and_then(|()| self.file.sync_data());
         stored.map_err(io_error("writing to the log"))?;
-        self.index.lock().expect("nothing panics while it is locked").push(frame);
+        self.index.lock().expect("nothing panics while it is locked").extend(frames);
         Ok(())
     }
 

@@ -51,11 +51,12 @@ pub trait Engine: Records + Sized {
     /// Returns the commit at `position`, if there is one.
     fn commit_at(&self, position: Position) -> Result<Option<CommitId>, LogError>;
 
-    /// Stores the record at `position`, which follows the last one, and returns when it is durable.
+    /// Stores the records, the first of them at `first`, which follows the last stored one. Returns when all of them are
+    /// durable. A crash may leave a prefix of them.
     ///
     /// [`Unreachable`](application::ports::Fault::Unreachable) and [`TooLarge`](application::ports::Fault::TooLarge)
     /// mean that nothing was written and the log is intact. After any other error, the log is closed and reopened.
-    fn append(&self, position: Position, record: &Record) -> Result<(), LogError>;
+    fn append(&self, first: Position, records: &[Record]) -> Result<(), LogError>;
 
     /// Does maintenance work. Called after every append, when its outcome has been reported.
     fn maintain(&self) -> Result<(), LogError> {

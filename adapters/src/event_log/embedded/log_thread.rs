@@ -34,7 +34,7 @@ const REOPEN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs
 
 pub(super) struct QueuedAppend {
     pub(super) expected: Version,
-    pub(super) record: Record,
+    pub(super) records: Vec<Record>,
     pub(super) reply: oneshot::Sender<Result<Position, AppendError>>,
 }
 
@@ -88,8 +88,8 @@ impl<E: Engine> LogThread<E> {
             };
             match next {
                 Ok(request) => {
-                    let outcome = self.append(request.expected, &request.record);
-                    // The caller may have stopped waiting; the record is stored anyway.
+                    let outcome = self.append(request.expected, &request.records);
+                    // The caller may have stopped waiting; the records are stored anyway.
                     let _ = request.reply.send(outcome);
                 }
                 Err(RecvTimeoutError::Disconnected) => return self.close(),
@@ -121,23 +121,23 @@ impl<E: Engine> LogThread<E> {
         };
     }
 
-    fn append(&mut self, expected: Version, record: &Record) -> Result<Position, AppendError> {
+    fn append(&mut self, expected: Version, records: &[Record]) -> Result<Position, AppendError> {
         if let Some(error) = self.shared.closed.read().clone() {
             return Err(AppendError::Closed(error));
         }
         if expected != self.store.mark.mark {
             return Err(AppendError::Conflict);
         }
-        let needed = space::AMPLIFICATION * record.bytes.len() as u64;
+        let bytes: usize = records.iter().map(|record| record.bytes.len()).sum();
+        let needed = space::AMPLIFICATION * bytes as u64;
         if let Err(error) = space::check_room(&self.store.layout.directory, needed) {
             let closed = self.close_if_files_missing().unwrap_or_else(|| self.stop(ThreadState::Full, error));
             return Err(AppendError::Closed(closed));
         }
-        let at = Version::at(expected.position.next(), record.id);
-        match self.store(at, record) {
-            Ok(()) => {
-                self.shared.head.send_replace(at.position);
-                Ok(at.position)
+        match self.store(expected, records) {
+            Ok(last) => {
+                self.shared.head.send_replace(last.position);
+                Ok(last.position)
             }
             // The engine rejected it before it wrote anything.
             Err(error) if matches!(error.fault, Fault::Unreachable | Fault::TooLarge) => {
@@ -147,15 +147,18 @@ impl<E: Engine> LogThread<E> {
         }
     }
 
-    fn store(&mut self, at: Version, record: &Record) -> Result<(), LogError> {
+    /// Stores the records after `before`, and returns the last of them.
+    fn store(&mut self, before: Version, records: &[Record]) -> Result<Version, LogError> {
         self.changed = true;
+        let first = before.position.next();
         let begun = Instant::now();
-        let written = self.with_engine("writing to the log", |engine| engine.append(at.position, record));
+        let written = self.with_engine("writing to the log", |engine| engine.append(first, records));
         self.shared.sync_micros.observe_micros(begun.elapsed());
         written?;
-        self.store.mark.raise(at).map_err(io_error("writing the high-water mark"))?;
+        let last = records.iter().fold(before, |version, record| version.then(record.id));
+        self.store.mark.raise(last).map_err(io_error("writing the high-water mark"))?;
         // Checked after the sync, so that a commit that began after a deletion is never acknowledged.
-        self.files.check()
+        self.files.check().map(|()| last)
     }
 
     fn with_engine<T>(

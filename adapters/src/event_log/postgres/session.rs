@@ -33,16 +33,27 @@ const SETTINGS_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the synchronous standbys may take to catch up.
 const STANDBY_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// The primary key assigns positions; the values of a sequence would become visible out of order. The condition
-/// prevents gaps, so a reader that sees a row sees all rows before it. It also compares the id of the previous commit,
-/// so that no commit is stored on a different history than the one it was based on.
+/// Stores all records, or none. The primary key assigns positions; the values of a sequence would become visible out of
+/// order. The condition prevents gaps, so a reader that sees a row sees all rows before it. It also compares the id of
+/// the previous commit, so that no commit is stored on a different history than the one it was based on.
+///
+/// The rest is stored only if the first record is: after a conflict with the first one, the position of the second may
+/// be free. It cannot conflict itself, because the first record is visible to no other session yet.
 const APPEND: &str = "\
-    WITH stored AS (\
+    WITH given AS (\
+        SELECT $1 + number AS position, id, bytes \
+        FROM unnest($2, $3) WITH ORDINALITY AS records (id, bytes, number)), \
+    first AS (\
         INSERT INTO petstore_commits (position, id, bytes) \
-        SELECT $1 + 1, $2, $3 WHERE ($1 = 0 AND $5 IS NULL) \
-            OR EXISTS (SELECT 1 FROM petstore_commits WHERE position = $1 AND id = $5) \
-        ON CONFLICT (position) DO NOTHING RETURNING position) \
-    SELECT pg_notify($4, position::text) FROM stored";
+        SELECT position, id, bytes FROM given WHERE position = $1 + 1 AND (($1 = 0 AND $5 IS NULL) \
+            OR EXISTS (SELECT 1 FROM petstore_commits WHERE position = $1 AND id = $5)) \
+        ON CONFLICT (position) DO NOTHING RETURNING position), \
+    rest AS (\
+        INSERT INTO petstore_commits (position, id, bytes) \
+        SELECT given.position, given.id, given.bytes FROM given, first WHERE given.position > first.position \
+        RETURNING position) \
+    SELECT pg_notify($4, max(position)::text) FROM (SELECT * FROM first UNION ALL SELECT * FROM rest) AS stored \
+    HAVING count(*) > 0";
 
 /// Selects the rows by their sizes before it reads any bytes.
 const READ: &str = "\
@@ -153,7 +164,10 @@ impl Session {
             server: target.server.clone(),
             holds_newest: false,
             append: appending
-                .prepare_typed(APPEND, &[Type::INT8, Type::UUID, Type::BYTEA, Type::TEXT, Type::UUID])
+                .prepare_typed(
+                    APPEND,
+                    &[Type::INT8, Type::UUID_ARRAY, Type::BYTEA_ARRAY, Type::TEXT, Type::UUID],
+                )
                 .await
                 .map_err(failed)?,
             channel,
@@ -173,19 +187,25 @@ impl Session {
         Ok(session)
     }
 
-    /// Stores the record after `expected`. Returns `None` if that is not the head.
-    pub(super) async fn append(&self, expected: Version, record: &Record) -> Result<Option<Position>, Error> {
+    /// Stores all records after `expected`, and returns the last of them. Returns `None` if `expected` is not the head.
+    pub(super) async fn append(
+        &self,
+        expected: Version,
+        records: &[Record],
+    ) -> Result<Option<Version>, Error> {
         let Ok(position) = i64::try_from(expected.position.0) else { return Ok(None) };
-        let bytes = &*record.bytes;
+        let ids: Vec<_> = records.iter().map(|record| record.id.0).collect();
+        let bytes: Vec<_> = records.iter().map(|record| &*record.bytes).collect();
         let before = expected.commit.map(|commit| commit.0);
         self.warned.store(false, Ordering::Relaxed);
         let row = self
             .appending
-            .query_opt(&self.append, &[&position, &record.id.0, &bytes, &self.channel, &before])
+            .query_opt(&self.append, &[&position, &ids, &bytes, &self.channel, &before])
             .await?;
         Ok(row.map(|_| {
-            announce(&self.announced, expected.position.next());
-            expected.position.next()
+            let last = records.iter().fold(expected, |version, record| version.then(record.id));
+            announce(&self.announced, last.position);
+            last
         }))
     }
 

@@ -34,15 +34,17 @@ pub(super) fn position_of(key: &[u8]) -> Option<Position> {
     Some(Position(u64::from_be_bytes(*key.first_chunk()?)))
 }
 
-/// Encodes the whole record as one atomic batch.
-pub(super) fn batch(position: Position, record: &Record) -> ::sled::Batch {
-    let len = u32::try_from(record.bytes.len()).expect("records are limited to far less than 4 GiB");
-    let version = Version::at(position, record.id);
+/// Encodes whole records, the first of them for the position `first`, as one atomic batch.
+pub(super) fn batch(first: Position, records: &[Record]) -> ::sled::Batch {
     let mut batch = ::sled::Batch::default();
-    // An empty record still has one chunk.
-    let payloads = record.bytes.chunks(PAYLOAD_MAX).chain(record.bytes.is_empty().then_some(&[][..]));
-    for (payload, number) in payloads.zip(0..) {
-        batch.insert(&key(position, number), Header { version, number, len }.encode(payload));
+    for (record, position) in records.iter().zip((first.0..).map(Position)) {
+        let len = u32::try_from(record.bytes.len()).expect("records are limited to far less than 4 GiB");
+        let version = Version::at(position, record.id);
+        // An empty record still has one chunk.
+        let payloads = record.bytes.chunks(PAYLOAD_MAX).chain(record.bytes.is_empty().then_some(&[][..]));
+        for (payload, number) in payloads.zip(0..) {
+            batch.insert(&key(position, number), Header { version, number, len }.encode(payload));
+        }
     }
     batch
 }
@@ -151,7 +153,7 @@ mod tests {
     fn stored(version: Version, len: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
         let db = ::sled::Config::new().temporary(true).open().unwrap();
         let record = Record { id: version.commit.unwrap(), bytes: record(len) };
-        db.apply_batch(batch(version.position, &record)).unwrap();
+        db.apply_batch(batch(version.position, &[record])).unwrap();
         let pairs = db.iter().map(|pair| pair.map(|(key, chunk)| (key.to_vec(), chunk.to_vec())).unwrap());
         pairs.collect()
     }

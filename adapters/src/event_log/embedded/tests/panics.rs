@@ -129,9 +129,9 @@ impl<E: Engine> Engine for PanicsOnDemand<E> {
         self.engine.commit_at(position)
     }
 
-    fn append(&self, position: Position, record: &Record) -> Result<(), LogError> {
+    fn append(&self, first: Position, records: &[Record]) -> Result<(), LogError> {
         self.obey("append");
-        self.engine.append(position, record)
+        self.engine.append(first, records)
     }
 
     fn durability_settings(&self) -> Vec<(&'static str, String)> {
