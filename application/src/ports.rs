@@ -50,7 +50,8 @@ pub trait EventLog: LogSource {
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError>;
 
     /// Appends the first of `records` directly after `expected`, in order, or more of them: a prefix. Returns the position of
-    /// the last record that was stored. For copies, which call again with the rest.
+    /// the last record that was stored. For copies, which call again with the rest, and pass at most
+    /// [`ReadBound::APPEND`] at once.
     ///
     /// The effect is that of one [`append`](Self::append) after another, ended after any of them. So `Ok` means that
     /// exactly the records up to that position were stored by this call, and they are as durable and visible as after
@@ -150,6 +151,8 @@ pub struct ReadBound {
 impl ReadBound {
     /// A batch: large enough to be fast, small enough to be held in memory a few times over.
     pub const BATCH: Self = Self { records: 4_096, bytes: 4 * 1024 * 1024 };
+    /// A batch for one [`append_many`](EventLog::append_many): small enough for the timeouts of an append.
+    pub const APPEND: Self = Self { records: 1_000, bytes: RECORD_MAX };
     /// Exactly one record.
     pub const ONE: Self = Self { records: 1, bytes: usize::MAX };
 }

@@ -2,6 +2,7 @@
 //!
 //! The digest over the stored bytes proves that two logs are the same, on any engine.
 
+mod batch;
 mod copy;
 mod export;
 mod salvage;

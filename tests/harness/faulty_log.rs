@@ -172,7 +172,7 @@ impl LogSource for FaultyLog {
             return Ok(vec![]);
         }
         let mut records = self.reach()?.read(after, bound).await?;
-        let is_replaced = self.fault() == LogFault::ReplacedBetweenReads && bound == ReadBound::BATCH;
+        let is_replaced = self.fault() == LogFault::ReplacedBetweenReads && bound != ReadBound::ONE;
         if is_replaced {
             self.fails_with(LogFault::None);
             self.is_replaced(&[], self.commits().await).await;

@@ -191,17 +191,34 @@ async fn a_continuous_copy_resumes_only_onto_a_beginning_of_its_source() {
     assert!(ended.is_none(), "{ended:?}");
 }
 
+/// Copies a history of two commits, in one batch.
 async fn copied_with(appends: impl Into<VecDeque<Failure>>) -> (Result<Tally, CopyError>, Failing) {
     let to = Failing { appends: Mutex::new(appends.into()), ..Failing::new(MemoryLog::default()) };
     (copied(&history(2).await, &to).await, to)
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_failure_within_a_batch_does_not_hide_the_commits_before_it() {
+    let (ended, to) = copied_with([Failure::None, Failure::Fails(Fault::Full)]).await;
+    assert!(ended.is_ok(), "the next attempt begins with the commit that failed: {ended:?}");
+    assert_eq!(to.head().await, Ok(Position(2)));
+    let appends =
+        Mutex::new([Failure::None, Failure::Fails(Fault::Full), Failure::Fails(Fault::Full)].into());
+    let to = Failing { appends, ..Failing::new(MemoryLog::default()) };
+    let mut tally = Tally::default();
+    let ended = transfer::copy(&history(3).await, &to, Until::Head, &mut tally, |_| {}).await;
+    assert!(matches!(ended, Err(CopyError::Target(_))), "{ended:?}");
+    assert_eq!((tally.position(), to.head().await), (Position(1), Ok(Position(1))));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_append_with_an_unclear_outcome_is_stored_exactly_once() {
     for failure in [Failure::ResponseLost, Failure::RequestLost, Failure::ConflictsWithNothing] {
-        let (copied, to) = copied_with([failure]).await;
-        assert_eq!(copied.unwrap().position(), Position(2), "{failure:?}");
-        assert_eq!(to.head().await, Ok(Position(2)), "{failure:?}");
+        for appends in [vec![failure], vec![Failure::None, failure]] {
+            let (copied, to) = copied_with(appends).await;
+            assert_eq!(copied.unwrap().position(), Position(2), "{failure:?}");
+            assert_eq!(to.head().await, Ok(Position(2)), "{failure:?}");
+        }
     }
 }
 
@@ -218,4 +235,7 @@ async fn a_target_that_another_process_writes_to_is_reported() {
     let (ended, to) = copied_with([Failure::Overtaken]).await;
     assert!(matches!(ended, Err(CopyError::TargetInUse(Position(1)))), "{ended:?}");
     assert_eq!(to.head().await, Ok(Position(1)), "nothing is written over it");
+    let (ended, to) = copied_with([Failure::None, Failure::Overtaken]).await;
+    assert!(matches!(ended, Err(CopyError::TargetInUse(Position(2)))), "{ended:?}");
+    assert_eq!(to.head().await, Ok(Position(2)), "nothing is written after it");
 }

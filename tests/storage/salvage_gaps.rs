@@ -6,7 +6,7 @@ use std::{fs, path::Path, sync::Arc};
 use adapters::event_log::memory::MemoryLog;
 use application::{
     log::contract,
-    ports::{Position, Version},
+    ports::{Position, ReadBound, Version},
     transfer,
 };
 use async_nats::{HeaderMap, jetstream::stream::Config};
@@ -82,8 +82,11 @@ fn check(store: &str, (kind, lost): (&str, &[u64]), original: &[Value], target: 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_command_accepts_the_target_of_an_interrupted_run() {
+    // More than one batch: the first one is stored when the run is interrupted.
+    let batch = ReadBound::APPEND.records as u64;
+    let last = Position(batch + PETS);
     let source = Arc::new(MemoryLog::default());
-    contract::fill(&*source, Version::START, PETS).await;
+    contract::fill(&*source, Version::START, last.0).await;
     for engine in ["sled", "sqlite"] {
         let directory = TempDir::new().unwrap();
         let path = directory.path().join("target");
@@ -94,12 +97,12 @@ async fn no_command_accepts_the_target_of_an_interrupted_run() {
         let target = open_embedded(engine, &path);
         let (from, to) = (source.clone(), target.clone());
         let run = async move {
-            let progress = |position| assert!(position < Position(PETS), "the run is interrupted");
-            transfer::salvage_around_gaps(&*from, Position(PETS), &*to, progress).await.map(|_| ())
+            let progress = |position| assert!(position < last, "the run is interrupted");
+            transfer::salvage_around_gaps(&*from, last, &*to, progress).await.map(|_| ())
         };
         let interrupted = LocalSet::new().run_until(async { task::spawn_local(run).await }).await;
         assert!(interrupted.is_err_and(|error| error.is_panic()));
-        assert_eq!(target.head().await, Ok(Position(PETS - 2)), "{engine}");
+        assert_eq!(target.head().await, Ok(Position(batch)), "{engine}");
         target.close().await;
 
         let rejected = app.try_start_again().expect_err("an unfinished salvage is not served").exits_with(1);

@@ -124,6 +124,25 @@ async fn a_copy_resumes_onto_a_target_with_a_damaged_middle_and_verify_finds_the
 }
 
 #[tokio::test]
+async fn a_copy_of_a_damaged_log_holds_every_commit_before_the_damage() {
+    let from = with_damage(&history(20).await, 7).await;
+    let (mut intact, to) = (Tally::default(), MemoryLog::default());
+    let ended = transfer::copy(&from, &to, Until::Head, &mut intact, |_| {}).await;
+    assert!(matches!(&ended, Err(CopyError::Source(error)) if error.fault == Fault::Damaged), "{ended:?}");
+    assert_eq!((intact.position(), to.head().await), (Position(6), Ok(Position(6))));
+}
+
+#[tokio::test]
+async fn a_history_of_many_batches_is_copied_and_imported_whole() {
+    let from = history(2 * ReadBound::APPEND.records as u64 + 1).await;
+    let (copy, restored) = (MemoryLog::default(), MemoryLog::default());
+    copied(&from, &copy).await.unwrap();
+    imported(&exported(&from).await[..], &restored).await.unwrap();
+    let digest = tally(&from).await.digest();
+    assert_eq!((tally(&copy).await.digest(), tally(&restored).await.digest()), (digest, digest));
+}
+
+#[tokio::test]
 async fn a_target_whose_last_record_is_damaged_is_rejected() {
     let from = history(20).await;
     let to = with_damage(&from, 20).await;
@@ -173,10 +192,11 @@ async fn an_incomplete_export_is_rejected_at_the_line_where_it_breaks() {
     .into_iter()
     .chain(manifests)
     {
-        let mut intact = Tally::default();
-        let rejected = transfer::import(broken.as_bytes(), &MemoryLog::default(), &mut intact, |_| {}).await;
+        let (mut intact, to) = (Tally::default(), MemoryLog::default());
+        let rejected = transfer::import(broken.as_bytes(), &to, &mut intact, |_| {}).await;
         let Err(ExportError::NotAnExport { line, .. }) = rejected else { panic!("{rejected:?}") };
         assert_eq!((line, intact.position()), (at, Position(at - 1)));
+        assert_eq!(to.head().await, Ok(intact.position()), "the lines before it are imported");
     }
 }
 

@@ -2,18 +2,17 @@
 //!
 //! The hash chain proves the common beginning of two logs, so only the last record of the target is compared.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use thiserror::Error;
 use tokio::time;
 
-use super::{Tally, holds};
+use super::{Tally, batch::Batch, holds};
 use crate::{
     backoff::Backoff,
     log::{codec, commit::Commit},
     ports::{
-        AppendError, CommitId, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record,
-        StoredRecord, Version,
+        AppendError, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record, StoredRecord, Version,
     },
 };
 
@@ -146,26 +145,43 @@ async fn copy_on(
             // stops.
             from.wait_for(tally.position(), POLL_INTERVAL).await?;
         }
-        let records = tally.read_next(from, ReadBound::BATCH).await?;
+        let records = tally.read_next(from, ReadBound::APPEND).await?;
         if records.is_empty() && until == Until::Head {
             return target.check_holds(tally.last()).await;
         }
+        let mut batch = Batch::at(tally.position().next());
+        let (mut intact, mut damage) = (VecDeque::new(), Ok(()));
         for record in records {
-            let commit = tally.check_next(&record)?;
-            let mut failures = 0;
-            loop {
-                match target.take(&record, commit.id).await {
-                    Err(error) if until == Until::Stopped && error.may_pass() => {
-                        report(CopyStep::Waiting(&error));
-                        failures += 1;
-                        time::sleep(RETRY.delay(failures)).await;
-                    }
-                    taken => break taken?,
+            match tally.check_next(&record) {
+                Ok(commit) => {
+                    batch.push(Record { id: commit.id, bytes: record.bytes.clone() });
+                    intact.push_back((record, commit));
+                }
+                Err(error) => {
+                    damage = Err(error);
+                    break;
                 }
             }
-            tally.add_commit(record, &commit);
-            report(CopyStep::Stored(&commit));
         }
+        let mut failures = 0;
+        while !batch.records.is_empty() {
+            match target.take(&mut batch).await {
+                Ok(count) => {
+                    for (record, commit) in intact.drain(..count) {
+                        tally.add_commit(record, &commit);
+                        report(CopyStep::Stored(&commit));
+                    }
+                    failures = 0;
+                }
+                Err(error) if until == Until::Stopped && error.may_pass() => {
+                    report(CopyStep::Waiting(&error));
+                    failures += 1;
+                    time::sleep(RETRY.delay(failures)).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        damage?;
     }
 }
 
@@ -211,20 +227,34 @@ impl<'a> CopyTarget<'a> {
         self.last.as_ref().map_or(Version::START, StoredRecord::version)
     }
 
-    /// Takes the next record of the source: appends a new one, and compares one that the target already holds at its
-    /// end.
-    pub(super) async fn take(&mut self, record: &StoredRecord, id: CommitId) -> Result<(), CopyError> {
-        match &self.last {
-            Some(last) if record.position < last.position => return Ok(()),
-            Some(last) if record.position == last.position && record.bytes == last.bytes => return Ok(()),
-            Some(last) if record.position == last.position => {
-                return Err(CopyError::AnotherHistory(record.position));
-            }
-            Some(_) | None => {}
+    /// Stores a batch of the source.
+    pub(super) async fn take_all(&mut self, batch: &mut Batch) -> Result<(), CopyError> {
+        while !batch.records.is_empty() {
+            self.take(batch).await?;
         }
-        append(self.to, self.version(), &Record { id, bytes: record.bytes.clone() }).await?;
-        self.last = Some(StoredRecord { id: Some(id), ..record.clone() });
         Ok(())
+    }
+
+    /// Removes the first records from a batch of the source, and returns how many: those that the target already holds, or
+    /// else new ones, which it holds now. Compares a record with the one at the end of the target.
+    async fn take(&mut self, batch: &mut Batch) -> Result<usize, CopyError> {
+        let before = self.version();
+        let held = (before.position.0 + 1).saturating_sub(batch.first.0);
+        let held = usize::try_from(held).unwrap_or(usize::MAX).min(batch.records.len());
+        let count = if held == 0 { append(self.to, before, &batch.records).await? } else { held };
+        let record = batch.records[count - 1].clone();
+        let position = Position(batch.first.0 + count as u64 - 1);
+        match &self.last {
+            Some(last) if position == last.position && record.bytes != last.bytes => {
+                return Err(CopyError::AnotherHistory(position));
+            }
+            Some(last) if position <= last.position => {}
+            Some(_) | None => {
+                self.last = Some(StoredRecord { position, id: Some(record.id), bytes: record.bytes });
+            }
+        }
+        batch.remove(count);
+        Ok(count)
     }
 
     /// A target that is longer than the source must hold the last record of the source.
@@ -237,24 +267,31 @@ impl<'a> CopyTarget<'a> {
     }
 }
 
-/// Appends the record, and resolves an unclear outcome. A conflict with a record that is not visible is retried: a new
-/// leader may not have applied the last record yet.
-pub(super) async fn append(to: &dyn EventLog, before: Version, record: &Record) -> Result<(), CopyError> {
+/// Appends the first of the records or more, and returns how many. Resolves an unclear outcome. A conflict with a record
+/// that is not visible is retried: a new leader may not have applied the last record yet.
+async fn append(to: &dyn EventLog, before: Version, records: &[Record]) -> Result<usize, CopyError> {
     let next = before.position.next();
     let mut unclear = None;
     for _ in 0..APPEND_TRIES_MAX {
-        match to.append(before, record).await {
-            Ok(_) => return Ok(()),
+        match to.append_many(before, records).await {
+            Ok(last) => {
+                let count = usize::try_from(last.0 - before.position.0);
+                return Ok(count.expect("a log stores no more records than it is given"));
+            }
             Err(AppendError::Unclear(error)) => unclear = Some(error),
             Err(AppendError::Conflict) => {}
             Err(AppendError::NotStored(error) | AppendError::Closed(error)) => {
                 return Err(CopyError::Target(error));
             }
         }
-        match to.read(before.position, ReadBound::ONE).await {
+        match to.read(before.position, ReadBound::APPEND).await {
             Ok(found) if found.is_empty() => {}
-            Ok(found) if found.iter().all(|found| found.bytes == record.bytes) => return Ok(()),
-            Ok(_) => return Err(CopyError::TargetInUse(next)),
+            Ok(found) => {
+                let same =
+                    found.iter().zip(records).take_while(|(found, record)| found.bytes == record.bytes);
+                let count = same.count();
+                return if count == 0 { Err(CopyError::TargetInUse(next)) } else { Ok(count) };
+            }
             Err(error) => unclear = Some(error),
         }
         time::sleep(APPEND_RETRY_DELAY).await;

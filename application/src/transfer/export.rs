@@ -6,10 +6,10 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use thiserror::Error;
 
-use super::{CopyError, Tally, copy::CopyTarget, walk};
+use super::{CopyError, Tally, batch::Batch, copy::CopyTarget, walk};
 use crate::{
     log::commit::Commit,
-    ports::{EventLog, LogError, LogSource, Position, RECORD_MAX, StoredRecord},
+    ports::{EventLog, LogError, LogSource, Position, RECORD_MAX, Record, StoredRecord},
 };
 
 /// An error of an export or an import.
@@ -55,7 +55,7 @@ pub async fn export(
     Ok(tally)
 }
 
-/// Imports a file into `to`, and counts its records in `tally`. Resumes an interrupted import, and changes nothing in a
+/// Imports a file into `to`, and counts its records in `tally`. Unless the target fails, it holds all of them. Resumes an interrupted import, and changes nothing in a
 /// target that holds the whole file, and possibly more. Rejects a target with a different history, and a file without a
 /// matching manifest. Only the end of the file shows a missing manifest, so a file that can be read twice should be
 /// [checked](check_export) first.
@@ -66,12 +66,21 @@ pub async fn import(
     mut progress: impl FnMut(Position),
 ) -> Result<(), ExportError> {
     let mut target = CopyTarget::open(to).await?;
+    let mut batch = Batch::at(Position::START.next());
     let imported = read(file, tally, async |record, commit| {
-        target.take(record, commit.id).await?;
+        batch.push(Record { id: commit.id, bytes: record.bytes.clone() });
+        if batch.is_full() {
+            target.take_all(&mut batch).await?;
+        }
         progress(record.position);
         Ok(())
     });
-    imported.await?;
+    let imported = imported.await;
+    if !matches!(imported, Err(ExportError::Target(_))) {
+        // The records before a bad line are intact.
+        target.take_all(&mut batch).await?;
+    }
+    imported?;
     Ok(target.check_holds(tally.last()).await?)
 }
 

@@ -4,13 +4,13 @@ use std::ops::AsyncFnMut;
 
 use uuid::Uuid;
 
-use super::{CopyError, Tally, copy::append};
+use super::{CopyError, Tally, batch::Batch, copy::CopyTarget};
 use crate::{
     log::{
         codec,
         commit::{Commit, CommitId, NodeId},
     },
-    ports::{EventLog, Fault, LogError, LogSource, Position, ReadBound, StoredRecord},
+    ports::{EventLog, Fault, LogError, LogSource, Position, ReadBound, Record, StoredRecord},
 };
 
 /// Reads every intact record up to `last`, and passes its commit to `visit`. Returns the first and the last position
@@ -68,32 +68,34 @@ pub async fn salvage_around_gaps(
     if to.head().await.map_err(CopyError::Target)? != Position::START {
         return Err(CopyError::NotEmpty);
     }
+    let mut target = CopyTarget::open(to).await?;
+    let mut batch = Batch::at(Position::START.next());
     let mut added = Tally::default();
     // The last commit is not known before the next one is read.
     let mut pending: Option<Commit> = None;
     let gaps = read_around_gaps::<CopyError>(from, last, async |commit| {
         progress(commit.position);
         match pending.replace(commit) {
-            Some(commit) => add(to, &mut added, commit, NodeId::UNFINISHED_SALVAGE).await,
-            None => Ok(()),
+            Some(commit) => batch.push(next(&mut added, commit, NodeId::UNFINISHED_SALVAGE)?),
+            None => return Ok(()),
         }
+        if batch.is_full() { target.take_all(&mut batch).await } else { Ok(()) }
     })
     .await?;
     if let Some(commit) = pending {
-        add(to, &mut added, commit, NodeId::random()).await?;
+        batch.push(next(&mut added, commit, NodeId::random())?);
     }
+    target.take_all(&mut batch).await?;
     Ok((gaps, added))
 }
 
-/// Adds the events of a commit to the new history.
-async fn add(to: &dyn EventLog, added: &mut Tally, commit: Commit, node: NodeId) -> Result<(), CopyError> {
-    let before = added.history.version;
-    let (position, previous) = (before.position.next(), added.history.head_hash);
+/// Adds the events of a commit to the new history, and returns its record.
+fn next(added: &mut Tally, commit: Commit, node: NodeId) -> Result<Record, CopyError> {
+    let (position, previous) = (added.position().next(), added.history.head_hash);
     let commit = Commit { position, id: CommitId(Uuid::now_v7()), previous, node, ..commit };
     let record = codec::encode(&commit);
     let stored = StoredRecord { position, id: Some(record.id), bytes: record.bytes.clone() };
     added.check_next(&stored)?;
-    append(to, before, &record).await?;
     added.add_commit(stored, &commit);
-    Ok(())
+    Ok(record)
 }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use application::{Version, log::contract};
+use application::{Version, ports::ReadBound};
 use harness::{
     App, Chance, NatsCluster, NatsSync, PostgresServer, digest, free_port, key_file, open_embedded, petstore,
     program,
@@ -20,8 +20,8 @@ use super::{
     scenario::{Rounds, Scenario, Tally},
 };
 
-/// So many commits that a copy takes many times as long as the start of a process.
-const COMMITS: u64 = 600;
+/// So many commits that a copy takes several times as long as the start of a process, in several batches.
+const COMMITS: u64 = 5_000;
 
 /// A copy that is run again until it succeeds.
 struct Copy<'a> {
@@ -71,7 +71,17 @@ fn history(engine: Engine, directory: &Path) -> String {
     let (scheme, path) = url.split_once(':').unwrap();
     let log = open_embedded(scheme, Path::new(path));
     tokio::runtime::Runtime::new().unwrap().block_on(async {
-        contract::fill(&*log, Version::START, COMMITS).await;
+        let records: Vec<_> = harness::history(COMMITS, 1, |id| harness::added(id, "Rex")).collect();
+        let mut head = Version::START;
+        for batch in records.chunks(ReadBound::APPEND.records) {
+            let position = log.append_many(head, batch).await.unwrap();
+            assert_eq!(
+                position.0,
+                head.position.0 + batch.len() as u64,
+                "embedded engines store all or none"
+            );
+            head = batch.iter().fold(head, |head, record| head.then(record.id));
+        }
         log.close().await;
     });
     url
