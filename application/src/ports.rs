@@ -49,9 +49,8 @@ pub trait EventLog: LogSource {
     /// [`durability`](LogSource::durability) promises, and every later read and head shows it.
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError>;
 
-    /// Appends the first of `records` directly after `expected`, in order, or more of them: a prefix. Returns the position of
-    /// the last record that was stored. For copies, which call again with the rest, and pass at most
-    /// [`ReadBound::APPEND`] at once.
+    /// Appends a prefix of `records`, at least the first, directly after `expected`. Returns the position of the last record
+    /// that was stored. For copies, which call again with the rest, and pass at most [`ReadBound::APPEND`] at once.
     ///
     /// The effect is that of one [`append`](Self::append) after another, ended after any of them. So `Ok` means that
     /// exactly the records up to that position were stored by this call, and they are as durable and visible as after
@@ -67,8 +66,8 @@ pub trait EventLog: LogSource {
     /// rejected as [`Fault::TooLarge`] when it is the first. Without records, nothing is compared, and the position of
     /// `expected` is returned. Ids may repeat: the log does not compare them with each other.
     ///
-    /// An engine that can store several records at the cost of one should: all of them or none. It must compare `expected`
-    /// with the head in the same step, also if the second record is stored after the first.
+    /// An engine that can store several records at the cost of one does so, all of them or none. It must not store a record
+    /// unless this call has stored the one before it: after a conflict, the position of the second record may be free.
     async fn append_many(&self, expected: Version, records: &[Record]) -> Result<Position, AppendError> {
         let mut head = expected;
         for record in records {
