@@ -173,7 +173,7 @@ impl PetStore {
         // A node never goes back, so the commit at an applied position does not change.
         let reached = async {
             let is_applied = |applied: &Position| *applied >= position.position;
-            let _waiting = (!is_applied(&positions.borrow())).then(|| self.replica.wait());
+            let _waiting = (!is_applied(&positions.borrow())).then(|| self.replica.read_promptly());
             positions.wait_for(is_applied).await.is_ok() && self.replica.holds(position).await
         };
         match time::timeout(timeout, reached).await {

@@ -68,7 +68,8 @@ pub struct NatsLog {
     /// Since when the leader has reported an older state of the stream than before, if it does.
     behind_since: Mutex<Option<Instant>>,
     sync_settings: Arc<SyncSettings>,
-    /// The last position that the leader has announced. Announcements can get lost, so they are only wake-ups.
+    /// The last position that the leader has announced. Announcements can get lost, or come from a stream that has been
+    /// replaced.
     announced: watch::Sender<Position>,
     /// The tasks that receive announcements and poll the monitoring endpoints. They end with the log.
     _background: JoinSet<()>,
@@ -258,6 +259,9 @@ impl LogSource for NatsLog {
         }
         if let Some(newest) = found.last() {
             self.last.lock().record(newest.version(), epoch);
+            // A leader that reports less than this may be outdated.
+            let last_sequence = &mut self.info.lock().state.last_sequence;
+            *last_sequence = newest.position.0.max(*last_sequence);
         }
         Ok(found)
     }
@@ -437,7 +441,11 @@ async fn listen(
     background.spawn(async move {
         while let Some(message) = stored.next().await {
             if let Some(sequence) = reading::sequence(&message) {
-                received.send_replace(Position(sequence));
+                received.send_if_modified(|announced| {
+                    let before = *announced;
+                    *announced = before.max(Position(sequence));
+                    before < *announced
+                });
             }
         }
     });

@@ -183,10 +183,10 @@ impl Replica {
         found.first().map(prefix).is_some_and(|hash| position.hash == Some(hash))
     }
 
-    /// Reads commits of other nodes without delay, until the returned guard is dropped.
-    pub(crate) fn wait(&self) -> Waiting {
+    /// Reads commits of other nodes as they arrive, until the returned guard is dropped.
+    pub(crate) fn read_promptly(&self) -> PromptReads {
         self.waiting.send_modify(|waiting| *waiting += 1);
-        Waiting(self.waiting.clone())
+        PromptReads(self.waiting.clone())
     }
 
     /// Follows a shared log, for as long as it is polled.
@@ -376,9 +376,9 @@ impl Replica {
 }
 
 /// A request that waits for commits of other nodes.
-pub(crate) struct Waiting(watch::Sender<usize>);
+pub(crate) struct PromptReads(watch::Sender<usize>);
 
-impl Drop for Waiting {
+impl Drop for PromptReads {
     fn drop(&mut self) {
         self.0.send_modify(|waiting| *waiting -= 1);
     }

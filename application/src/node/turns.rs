@@ -5,9 +5,9 @@
 //! - Nodes that write often are in a ring, in the order of their ids. After a commit, each of them waits one slot for
 //!   every node between the author and itself. Any commit restarts this. A node that does not use its slot leaves the
 //!   ring.
-//! - Now and then the ring takes a break of one slot. A node outside the ring appends when the others are silent for longer
+//! - Now and then the ring takes a short break. A node outside the ring appends when the others are silent for longer
 //!   than usual. If it has more requests, it appends again at once, and then it is in the ring.
-//! - More rarely the ring takes a long break, which is enough for a node that is far away.
+//! - More rarely the ring takes a long break, for nodes that are too distant for a short one.
 //!
 //! A turn is only an optimisation. A node with a different view of the order causes a conflict, never a wrong commit.
 
@@ -31,23 +31,25 @@ const SLOT_MIN: Duration = Duration::from_millis(1);
 const SLOT_MAX: Duration = Duration::from_secs(2);
 /// A node that writes twice within this time, or within two rounds, is in the ring.
 const WINDOW_MIN: Duration = Duration::from_millis(300);
+const WINDOW_MAX: Duration = Duration::from_mins(1);
 /// How long a node is remembered after its last commit, at least.
 const MEMORY: Duration = Duration::from_secs(1);
 /// A break can follow only a commit whose position is a multiple of this.
 const BLOCK: u64 = 16;
-/// The time between two short breaks, or up to twice that.
+/// The minimum time between two short breaks. The actual time is up to twice as long, and at least two blocks.
 const SHORT_BREAK_INTERVAL: Interval =
     Interval { unused: Duration::from_millis(400), used: Duration::from_millis(100) };
-/// The same for long breaks.
+/// The minimum time between two long breaks, in the same way.
 const LONG_BREAK_INTERVAL: Interval =
-    Interval { unused: Duration::from_secs(5), used: Duration::from_millis(300) };
-const LONG_BREAK: Duration = Duration::from_millis(150);
-/// A node is far away if it takes at least this long to append in a long break, and has not appended for this long before.
+    Interval { unused: Duration::from_millis(2_400), used: Duration::from_millis(300) };
+const LONG_BREAK: Duration = Duration::from_millis(100);
+/// A node is distant if it takes at least this long to use a long break.
 const FAR: Duration = Duration::from_millis(20);
+/// A node that has waited this long may be too distant for short breaks.
 const FAR_WAIT: Duration = Duration::from_millis(250);
 /// How long the use of a break makes the next ones more frequent.
 const USE_MEMORY: Duration = Duration::from_secs(2);
-/// After this many lost races, they do not become less likely.
+/// The number of lost races after which the probability of another one stays the same.
 const LOST_MAX: u32 = 6;
 
 /// The commits that one node has seen, and the turns that follow from them. Commits of a replay do not count.
@@ -58,23 +60,23 @@ pub(crate) struct Turns {
     /// The nodes that have written lately.
     authors: BTreeMap<NodeId, Author>,
     /// The usual time in which an append of this node is stored.
-    append: Usual,
+    append: MedianEstimate,
     /// The usual time between commits of other nodes, while this node waits.
-    gap: Usual,
+    gap: MedianEstimate,
     /// Since when this node has had requests for its next commit, if it has any.
     waiting_since: Option<Instant>,
     /// How many races this node has lost since its last commit.
     lost: u32,
     /// When the last block of commits ended.
     block_end: Instant,
-    /// When a node outside the ring last used a break, and when one did that is far away.
+    /// When a node outside the ring last used a break, and when a distant one did.
     short_break_use: Option<Instant>,
     long_break_use: Option<Instant>,
     /// How long the last node outside the ring that was near took to use a break.
     near_use: Duration,
 }
 
-/// The time between two breaks, or up to twice that: while no node uses them, and while one does.
+/// The minimum time between two breaks: while no node uses them, and while one does.
 struct Interval {
     unused: Duration,
     used: Duration,
@@ -89,12 +91,12 @@ struct Arrival {
     followed_by: Option<Break>,
 }
 
-/// A time after a commit in which the ring leaves the log to other nodes.
+/// A time after a commit in which the nodes of the ring do not append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Break {
-    /// A slot, and as much longer as the last node needed that used a break.
+    /// One slot, and the time that the last near user of a break needed.
     Short,
-    /// For a node that is far away.
+    /// For a distant node.
     Long,
 }
 
@@ -111,8 +113,8 @@ impl Turns {
             me,
             newest: None,
             authors: BTreeMap::new(),
-            append: Usual::default(),
-            gap: Usual::default(),
+            append: MedianEstimate::default(),
+            gap: MedianEstimate::default(),
             waiting_since: None,
             lost: 0,
             block_end: now,
@@ -123,7 +125,7 @@ impl Turns {
     }
 
     /// This node has requests for its next commit. Returns whether it had none before.
-    pub(crate) fn wait(&mut self, now: Instant) -> bool {
+    pub(crate) fn begin_waiting(&mut self, now: Instant) -> bool {
         let begins = self.waiting_since.is_none();
         self.waiting_since.get_or_insert(now);
         begins
@@ -146,7 +148,7 @@ impl Turns {
     pub(crate) fn overtaken(&mut self) {
         self.lost += 1;
         if self.lost > 1 {
-            // The others do not wait for this node.
+            // The others have probably dropped this node from their rings.
             self.authors.remove(&self.me);
         }
     }
@@ -161,8 +163,7 @@ impl Turns {
         if let Some(newest) = self.newest {
             self.observe(newest, author, at);
         }
-        let nodes = u32::try_from(self.authors.len()).unwrap_or(u32::MAX);
-        let window = WINDOW_MIN.max(2 * nodes * self.slot());
+        let window = (2 * self.ring_size() * self.slot()).clamp(WINDOW_MIN, WINDOW_MAX);
         self.authors.retain(|_, author| author.last + window.max(MEMORY) >= at);
         let is_in_ring =
             self.authors.get(&author).is_some_and(|known| known.is_in_ring || known.last + window >= at);
@@ -174,10 +175,6 @@ impl Turns {
     /// When this node may append. `None` is at once.
     pub(crate) fn due(&self) -> Option<Instant> {
         let newest = self.newest?;
-        let may_be_far = self.waiting_since.is_some_and(|since| since + FAR_WAIT <= newest.at);
-        if may_be_far && !self.is_in_ring() && newest.position.0.is_multiple_of(BLOCK) {
-            return Some(newest.at);
-        }
         let wait = if self.is_in_ring() {
             let before = self.ring_after(newest.author).take_while(|node| *node != self.me).count();
             self.length(newest.followed_by) + self.slot() * u32::try_from(before).unwrap_or(u32::MAX)
@@ -206,8 +203,9 @@ impl Turns {
     }
 
     /// The number of nodes in the ring.
-    fn ring_size(&self) -> u64 {
-        self.authors.values().filter(|author| author.is_in_ring).count() as u64
+    fn ring_size(&self) -> u32 {
+        let size = self.authors.values().filter(|author| author.is_in_ring).count();
+        u32::try_from(size).unwrap_or(u32::MAX)
     }
 
     /// Whether this node waits for a break of the only node in the ring, and none can follow this commit.
@@ -229,15 +227,19 @@ impl Turns {
         let mut hasher = DefaultHasher::new();
         (self.me, newest.position).hash(&mut hasher);
         let (random, ring, lost) = (hasher.finish(), self.ring_size(), self.lost.min(LOST_MAX));
-        let moment = self.slot() / 12 * u32::try_from((random >> 32) % (4 << (lost / 2))).unwrap_or(u32::MAX);
-        let silence = self.slot() / 12 * 8;
+        let jitter = self.slot() / 12 * u32::try_from((random >> 32) % (4 << (lost / 2))).unwrap_or(u32::MAX);
+        let quiet_time = self.slot() / 12 * 8;
+        let may_be_distant = self.waiting_since.is_some_and(|since| since + FAR_WAIT <= newest.at);
+        let ends_block = newest.position.0.is_multiple_of(BLOCK);
         match newest.followed_by {
-            Some(Break::Short) => moment,
-            Some(Break::Long) => LONG_BREAK + silence + moment,
-            None if ring > 1 && random.is_multiple_of((ring + 1) << lost) => Duration::ZERO,
+            // The others may have begun a long break that this node does not know of.
+            _ if may_be_distant && ends_block => Duration::ZERO,
+            Some(Break::Short) => jitter,
+            Some(Break::Long) => LONG_BREAK + quiet_time + jitter,
+            None if ring > 1 && random.is_multiple_of((u64::from(ring) + 1) << lost) => Duration::ZERO,
             // A skipped commit is read late.
-            None if self.skips(newest.position) => READ_INTERVAL + silence + moment,
-            None => silence + moment,
+            None if self.skips(newest.position) => READ_INTERVAL + quiet_time + jitter,
+            None => quiet_time + jitter,
         }
     }
 
@@ -245,28 +247,27 @@ impl Turns {
     fn observe(&mut self, previous: Arrival, author: NodeId, at: Instant) {
         let silence = at - previous.at;
         let known = self.authors.get(&author);
-        let rest = self.length(previous.followed_by);
-        if silence < rest && known.is_none_or(|known| !known.is_in_ring) {
-            let is_far = silence >= FAR.max(2 * self.slot())
-                && known.is_none_or(|known| known.last + FAR_WAIT <= previous.at);
-            if is_far {
-                self.long_break_use = Some(at);
-            } else {
+        let break_length = self.length(previous.followed_by);
+        if silence < break_length && known.is_none_or(|known| !known.is_in_ring) {
+            if silence < FAR.max(2 * self.slot()) {
                 self.short_break_use = Some(at);
                 self.near_use = silence;
+            } else if known.is_none_or(|known| known.last + FAR_WAIT <= previous.at) {
+                self.long_break_use = Some(at);
             }
         }
-        // A node that does not wait reads commits late.
+        // A node that does not wait reads commits late, so the times are not measured.
         let Some(waiting_since) = self.waiting_since else { return };
-        let waited = at.saturating_duration_since((previous.at + rest).max(waiting_since));
+        let waited = at.saturating_duration_since((previous.at + break_length).max(waiting_since));
         let slots = usize::try_from(waited.as_nanos() / self.slot().as_nanos()).unwrap_or(usize::MAX);
         let passed = self.ring_after(previous.author).take_while(|node| *node != author);
         for node in passed.take(slots).collect::<Vec<_>>() {
             self.authors.remove(&node);
         }
-        let is_gap = !silence.is_zero() && !self.skips(previous.position);
-        if is_gap && waiting_since <= previous.at && author != self.me {
-            self.gap.observe(silence);
+        let gap = silence.saturating_sub(break_length);
+        let is_known = !gap.is_zero() && !self.skips(previous.position);
+        if is_known && waiting_since <= previous.at && author != self.me {
+            self.gap.observe(gap);
         }
     }
 
@@ -309,9 +310,9 @@ impl Turns {
 
 /// A running estimate of the median.
 #[derive(Debug, Default, Clone, Copy)]
-struct Usual(Duration);
+struct MedianEstimate(Duration);
 
-impl Usual {
+impl MedianEstimate {
     /// The part of its value by which an estimate changes with each observation.
     const STEP: u32 = 8;
 

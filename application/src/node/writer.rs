@@ -42,6 +42,8 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// The delays between probes of an engine that rejects commits. They grow, because a probe may trigger the election of
 /// a new leader.
 const PROBE: Backoff = Backoff::new(RETRY_DELAY, Duration::from_secs(4));
+/// How long a node waits for its turn, well below the timeout of a client.
+const TURN_TIMEOUT: Duration = Duration::from_secs(2);
 /// The interval at which an idle writer checks a log without a follower.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of yields before a commit is made of the requests that have arrived (docs/decisions/0012).
@@ -137,11 +139,12 @@ impl Writer {
         }
     }
 
-    /// Waits until it is the turn of this node, or the store is closed. Requests that arrive in the meantime share the
-    /// next commit.
+    /// Waits for the turn of this node, but not longer than [`TURN_TIMEOUT`] or until the store is closed. Requests that
+    /// arrive in the meantime share the next commit.
     async fn wait_for_turn(&self) {
+        let latest = Instant::now() + TURN_TIMEOUT;
         let mut turns = self.replica.turns.subscribe();
-        let begins_to_wait = self.replica.turns.send_if_modified(|turns| turns.wait(Instant::now()));
+        let begins_to_wait = self.replica.turns.send_if_modified(|turns| turns.begin_waiting(Instant::now()));
         let mut waiting = None;
         if begins_to_wait && !turns.borrow().wrote_newest() {
             // Other nodes may have written since the last read. The append handles an error.
@@ -149,12 +152,14 @@ impl Writer {
         }
         loop {
             let due = turns.borrow_and_update().due();
-            let Some(due) = due.filter(|due| *due > Instant::now()) else { return };
-            waiting.get_or_insert_with(|| self.replica.wait());
+            let Some(due) = due.map(|due| due.min(latest)).filter(|due| *due > Instant::now()) else {
+                return;
+            };
+            waiting.get_or_insert_with(|| self.replica.read_promptly());
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return,
-                () = time::sleep_until(due) => return,
+                () = time::sleep_until(due) => {}
                 _ = turns.changed() => {}
             }
         }

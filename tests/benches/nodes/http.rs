@@ -23,7 +23,7 @@ const LIGHT_INTERVAL: Duration = Duration::from_millis(200);
 /// other nodes.
 const DISTANCE: Duration = Duration::from_millis(10);
 const WARM_UP: Duration = Duration::from_secs(2);
-/// The nodes find out within ten seconds that one of them is far away.
+/// The nodes find out within five seconds that one of them is far away.
 const WARM_UP_WITH_FAR: Duration = Duration::from_secs(15);
 const ROUND: Duration = Duration::from_secs(3);
 

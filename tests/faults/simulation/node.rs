@@ -30,7 +30,7 @@ use super::{
     plan::{DAY, End, Plan},
 };
 
-/// How long a node may fail to start without faults: longer than all outages of a run together.
+/// How long a start may fail before the faults end, and again after that: longer than all outages of a run together.
 const STARTING_MAX: Duration = Duration::from_mins(3);
 /// How long the supervisor of a node waits before it starts it again.
 const START_DELAY: Duration = Duration::from_millis(200);

@@ -124,7 +124,7 @@ impl Simulation {
         (mixed ^ (mixed >> 31)) % bound
     }
 
-    /// A time that varies by a fifth.
+    /// A time that varies by a tenth in both directions.
     fn about(&mut self, time: Duration) -> Duration {
         time * u32::try_from(90 + self.draw(21)).unwrap() / 100
     }
@@ -225,7 +225,7 @@ impl Simulation {
         if node.request.is_none_or(|request| request > now) {
             return;
         }
-        node.turns.wait(now);
+        node.turns.begin_waiting(now);
         match node.turns.due().filter(|_| node.place.has_turns) {
             Some(due) if due > now => self.at(due, Event::Act(index)),
             _ => {
@@ -240,6 +240,10 @@ impl Simulation {
     fn commits_since(&self, from: Duration) -> Vec<usize> {
         let since = |node: &Node| node.commits.iter().filter(|at| **at >= from).count();
         self.nodes.iter().map(since).collect()
+    }
+
+    fn longest_wait(&self) -> Duration {
+        self.nodes.iter().map(|node| node.longest_wait).max().unwrap_or_default()
     }
 
     fn conflicts(&self) -> u64 {
@@ -295,10 +299,12 @@ proptest! {
         let run = |places: &[Place]| {
             let mut nodes = near(seed, places);
             nodes.run(12 * SECOND);
-            nodes.commits_since(6 * SECOND)
+            nodes
         };
-        let alone = run(&[Place::near(BUSY)])[0];
-        let shares = run(&[&[Place::near(BUSY)], &light[..]].concat());
+        let alone = run(&[Place::near(BUSY)]).commits_since(6 * SECOND)[0];
+        let nodes = run(&[&[Place::near(BUSY)], &light[..]].concat());
+        let shares = nodes.commits_since(6 * SECOND);
+        prop_assert!(nodes.longest_wait() < 3 * SECOND, "{:?}", nodes.longest_wait());
         prop_assert!(shares.iter().sum::<usize>() * 100 > alone * 82, "{shares:?} of {alone}");
         prop_assert!(shares[1..].iter().all(|commits| *commits >= 6), "{shares:?}");
     }
@@ -337,6 +343,15 @@ proptest! {
         let commits = nodes.commits_since(12 * SECOND);
         prop_assert!(commits[others] >= 10, "{commits:?}");
         prop_assert!(commits[..others].iter().all(|share| *share > 500), "{commits:?}");
+    }
+
+    #[test]
+    fn a_distant_node_with_few_requests_is_served(seed: u64) {
+        let distant = Place { distance: 14 * MS, ..Place::near(Work::Every(4 * SECOND)) };
+        let mut nodes = near(seed, &[Place::near(BUSY), distant]);
+        nodes.run(22 * SECOND);
+        prop_assert!(nodes.nodes[1].commits.len() >= 3, "{}", nodes.nodes[1].commits.len());
+        prop_assert!(nodes.longest_wait() < 5 * SECOND, "{:?}", nodes.longest_wait());
     }
 }
 
