@@ -1,19 +1,25 @@
 //! The state file: a small checksummed file that names the newest commit that this node has applied. Startup rejects a
-//! log that does not hold this commit, so that a node never goes back.
+//! log that does not hold this commit, so that a node never goes back. When an operator accepts such a log, a line in a
+//! journal next to the state file says which commits were given up.
 
 use std::{
     fs,
-    io::{self, Write as _},
+    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use application::{Digest, ports::LogIdentity};
+use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::private_files::{
-    create_directories, create_file, directory_of, if_exists, lock, read, replace, with_suffix,
+    create_directories, create_file, directory_of, if_exists, lock, read, replace, sync_directory,
+    with_suffix,
 };
+
+/// The name of the journal. All logs of a state directory share it.
+const JOURNAL: &str = "accepted.jsonl";
 
 /// The maximum size: far more than a state file needs.
 const SIZE_MAX: u64 = 64 * 1024;
@@ -34,6 +40,17 @@ struct Content {
     log: String,
     #[serde(flatten)]
     identity: LogIdentity,
+}
+
+/// A line of the journal.
+#[derive(Serialize)]
+struct Acceptance<'a> {
+    time: String,
+    log: &'a str,
+    /// The record that was replaced; `None` if it could not be read.
+    recorded: Option<LogIdentity>,
+    /// The log that was accepted; `None` if it is missing or empty.
+    accepted: Option<LogIdentity>,
 }
 
 impl StateFile {
@@ -86,13 +103,31 @@ impl StateFile {
         }
     }
 
-    /// Replaces the record, or deletes it.
-    pub fn replace(&self, identity: Option<LogIdentity>) -> io::Result<()> {
+    /// Replaces the record, or deletes it for a log without commits, after the journal has a line about it on disk.
+    /// `recorded` is the record that the operator has seen, `None` if it cannot be read. Fails if the record is
+    /// another one now: a node still updates it.
+    pub fn accept(
+        &self,
+        recorded: Option<LogIdentity>,
+        accepted: Option<LogIdentity>,
+        now: DateTime<Utc>,
+    ) -> io::Result<()> {
         let _lock = self.lock()?;
-        match identity {
+        if self.read().ok().flatten() != recorded {
+            return Err(io::Error::other("it has changed: stop the node that updates it, and start again"));
+        }
+        let time = now.to_rfc3339_opts(SecondsFormat::Millis, true);
+        let line = serde_json::to_string(&Acceptance { time, log: &self.log, recorded, accepted })?;
+        append_line(&self.journal(), &line)?;
+        match accepted {
             Some(identity) => self.write(identity),
             None => if_exists(fs::remove_file(&self.file)).map(drop),
         }
+    }
+
+    /// The path of the journal.
+    pub fn journal(&self) -> PathBuf {
+        self.file.with_file_name(JOURNAL)
     }
 
     fn lock(&self) -> io::Result<fs::File> {
@@ -104,6 +139,22 @@ impl StateFile {
         let json = serde_json::to_string(&content)?;
         replace(&self.file, format!("{json}\n{:08x}\n", crc32c::crc32c(json.as_bytes())).as_bytes())
     }
+}
+
+/// Appends a line. After `Ok` it survives a power cut. A part of a line, left by a crash or a full disk, stays as
+/// a separate line.
+fn append_line(path: &Path, line: &str) -> io::Result<()> {
+    // The state files of other logs share the journal.
+    let mut file = lock(path, LOCK_TIMEOUT)?;
+    let mut last = [b'\n'];
+    if file.seek(SeekFrom::End(0))? > 0 {
+        file.seek(SeekFrom::End(-1))?;
+        file.read_exact(&mut last)?;
+    }
+    let separator = if last == [b'\n'] { "" } else { "\n" };
+    file.write_all(format!("{separator}{line}\n").as_bytes())?;
+    file.sync_all()?;
+    sync_directory(directory_of(path))
 }
 
 #[cfg(test)]
@@ -139,16 +190,38 @@ mod tests {
     }
 
     #[test]
-    fn another_log_is_recorded_only_when_it_is_adopted() {
+    fn another_log_is_recorded_only_when_it_is_accepted_and_the_journal_keeps_every_line() {
         let directory = tempfile::tempdir().unwrap();
         let record = record(directory.path());
         record.advance(identity(1, 7)).unwrap();
         record.advance(identity(2, 9)).unwrap_err();
         assert_eq!(record.read().unwrap(), Some(identity(1, 7)));
-        record.replace(Some(identity(2, 3))).unwrap();
+        let now = DateTime::UNIX_EPOCH;
+        record.accept(Some(identity(1, 6)), Some(identity(2, 3)), now).unwrap_err();
+        assert_eq!(record.read().unwrap(), Some(identity(1, 7)), "the operator has seen another record");
+        record.accept(Some(identity(1, 7)), Some(identity(2, 3)), now).unwrap();
         assert_eq!(record.read().unwrap(), Some(identity(2, 3)));
-        record.replace(None).unwrap();
+        let written = fs::read_to_string(record.journal()).unwrap();
+        fs::write(record.journal(), format!("{written}{{\"time\":\"19")).unwrap();
+        record.accept(Some(identity(2, 3)), None, now).unwrap();
         assert_eq!(record.read().unwrap(), None);
+        let journal = fs::read_to_string(record.journal()).unwrap();
+        let lines: Vec<_> = journal.lines().collect();
+        assert!(journal.starts_with(&written) && lines.len() == 3, "{journal}");
+        let last: serde_json::Value = serde_json::from_str(lines[2]).unwrap();
+        assert_eq!((&last["recorded"]["position"], &last["accepted"]), (&3.into(), &serde_json::Value::Null));
+    }
+
+    #[test]
+    fn nothing_is_accepted_without_a_line_in_the_journal() {
+        let directory = tempfile::tempdir().unwrap();
+        let record = record(directory.path());
+        record.advance(identity(1, 7)).unwrap();
+        let elsewhere = directory.path().join("elsewhere");
+        std::os::unix::fs::symlink(&elsewhere, record.journal()).unwrap();
+        record.accept(Some(identity(1, 7)), None, DateTime::UNIX_EPOCH).unwrap_err();
+        assert_eq!(record.read().unwrap(), Some(identity(1, 7)));
+        assert!(!elsewhere.exists(), "links are not followed");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
     env,
     ffi::OsString,
     net::{SocketAddr, ToSocketAddrs as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process,
     str::FromStr,
     sync::LazyLock,
@@ -154,9 +154,6 @@ pub(crate) struct ServeArguments {
     /// of the key file]
     #[arg(long, help_heading = "Storage", value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
-    /// Start even if the log is missing, empty, older than the recorded one or a different one, and record it.
-    #[arg(long, help_heading = "Storage")]
-    pub(crate) accept_new_log: bool,
     /// Allow plain HTTP on an address that other machines can reach. Use it only behind a proxy that terminates TLS.
     #[arg(long, help_heading = "TLS")]
     pub(crate) insecure_http: bool,
@@ -250,7 +247,10 @@ impl ServeArguments {
         match &self.state {
             Some(state) if state.as_os_str() == "none" => None,
             Some(state) => Some(state.clone()),
-            None => Some(self.keys.with_file_name("")),
+            None => {
+                let directory = self.keys.parent().filter(|directory| !directory.as_os_str().is_empty());
+                Some(directory.unwrap_or(Path::new(".")).to_path_buf())
+            }
         }
     }
 

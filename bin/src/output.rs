@@ -38,6 +38,16 @@ pub(crate) fn destination() -> String {
     target.map_or_else(|| "standard output".to_owned(), |file| file.display().to_string())
 }
 
+/// The text, quoted if a shell would change it, also inside double quotes and a command substitution.
+pub(crate) fn shell_quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
 pub(crate) fn print_error(line: impl Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }

@@ -1,6 +1,6 @@
 //! Connects the adapters: opens logs, stores and keys.
 
-use std::{io, path::Path, sync::Arc, time::Duration};
+use std::{fmt::Display, path::Path, sync::Arc, time::Duration};
 
 use adapters::{
     access::{
@@ -15,7 +15,7 @@ use adapters::{
 };
 use application::{
     Options, PetStore, ReplayProgress,
-    ports::{Clock as _, EventLog, Fault, LogError, LogIdentity},
+    ports::{Clock as _, EventLog, Fault, LogError, LogIdentity, Version},
 };
 use tokio::{
     sync::Mutex,
@@ -104,12 +104,6 @@ pub(crate) async fn open_store(
     arguments: &ServeArguments,
     progress: &Arc<ReplayProgress>,
 ) -> Result<(PetStore, LogRecorder), LogError> {
-    if arguments.accept_new_log {
-        tracing::warn!(
-            target: "petstore::service",
-            "--accept-new-log is set: the log is accepted as it is; remove the flag before the next startup"
-        );
-    }
     let deadline = Instant::now() + START_TIMEOUT;
     let mut log = LogOnce::default();
     loop {
@@ -120,7 +114,7 @@ pub(crate) async fn open_store(
                 }
                 time::sleep(START_RETRY_DELAY).await;
             }
-            opened => return opened.map_err(advise),
+            opened => return opened.map_err(|error| advise(error, arguments)),
         }
     }
 }
@@ -130,9 +124,9 @@ async fn try_to_open_store(
     progress: &Arc<ReplayProgress>,
 ) -> Result<(PetStore, LogRecorder), LogError> {
     let (url, required) = (&arguments.store.store, arguments.require_durability);
-    let &ServeArguments { accept_new_log, max_pets: pets_max, .. } = arguments;
+    let pets_max = arguments.max_pets;
     let recorder = LogRecorder::new(url, arguments.state_directory().as_deref())?;
-    let known = if accept_new_log { None } else { recorder.read()? };
+    let known = recorder.read(url)?;
     let log = open_known_log(url, known).await?;
     let durability = log.durability();
     if durability.level < required {
@@ -145,18 +139,22 @@ async fn try_to_open_store(
         Options { required, known, pets_max, progress: progress.clone(), ..Options::new(url.access()) };
     let read_model = Box::<MemoryReadModel>::default();
     let store = PetStore::open(log, read_model, Arc::new(SystemClock), options).await?;
-    if accept_new_log {
-        recorder.adopt(&store).await;
-    }
     Ok((store, recorder))
 }
 
 /// Opens the recorded log, or any log if there is no record.
 async fn open_known_log(url: &StoreUrl, known: Option<LogIdentity>) -> Result<Log, LogError> {
-    let Some(known) = known else { return open_log(url).await };
-    // A missing log is not created: it would be in the way of a restore.
+    match known {
+        // A missing log is not created: it would be in the way of a restore.
+        Some(known) => open_existing_log(url, known.version()).await,
+        None => open_log(url).await,
+    }
+}
+
+/// Opens an existing log, if possible on a server that holds this commit. A missing log is [`Fault::AnotherLog`].
+pub(crate) async fn open_existing_log(url: &StoreUrl, newest: Version) -> Result<Log, LogError> {
     let (engine, place) = engine_of(url)?;
-    (engine.open_existing)(place, known.version()).await
+    (engine.open_existing)(place, newest).await
 }
 
 /// Advice for a damaged log.
@@ -164,16 +162,42 @@ pub(crate) const DAMAGE_ADVICE: &str =
     "restore a backup, or copy the intact commits into a new store with petstore log salvage";
 
 /// Adds advice to the error of a log that is damaged or lacks the recorded commit.
-fn advise(error: LogError) -> LogError {
-    let advice = match error.fault {
-        Fault::AnotherLog => {
-            "restore the log, or start once with --accept-new-log to accept the log as it is (ids after its end are \
-             assigned again)"
+fn advise(error: LogError, arguments: &ServeArguments) -> LogError {
+    let advice = match (error.fault, arguments.state_directory()) {
+        (Fault::AnotherLog, Some(state)) => {
+            format!(
+                "restore the log, or accept it as it is with {}",
+                accept_command(&arguments.store.store, &state)
+            )
         }
-        Fault::Damaged => DAMAGE_ADVICE,
+        (Fault::Damaged, _) => DAMAGE_ADVICE.to_owned(),
         _ => return error,
     };
     error.fault.error(format!("{error}; {advice}"))
+}
+
+/// The command that accepts the log with this URL, for the state file in this directory.
+fn accept_command(url: &StoreUrl, state: &Path) -> String {
+    let quoted = |text: &dyn Display| output::shell_quoted(&text.to_string());
+    format!("petstore log accept --store {} --state {}", quoted(url), quoted(&state.display()))
+}
+
+/// The state file of the log with this URL in this directory; `None` for a log in memory.
+pub(crate) fn state_file(url: &StoreUrl, directory: &Path) -> Result<Option<StateFile>, LogError> {
+    let Some(name) = url.log_name() else { return Ok(None) };
+    if url.contains(directory) {
+        return Err(Fault::CannotOpen.error(format!(
+            "--state {} is inside the store {url}: choose another path for one of them",
+            directory.display()
+        )));
+    }
+    if directory.is_file() {
+        let detail = format!("--state {} is a file: name a directory", directory.display());
+        return Err(Fault::CannotOpen.error(detail));
+    }
+    let record = StateFile::of(name, directory);
+    check_owner(record.file()).map_err(|error| Fault::CannotOpen.error(error))?;
+    Ok(Some(record))
 }
 
 /// Updates the state file, if there is one.
@@ -192,21 +216,9 @@ struct LastUpdate {
 
 impl LogRecorder {
     fn new(url: &StoreUrl, state: Option<&Path>) -> Result<Self, LogError> {
-        let (Some(name), Some(directory)) = (url.log_name(), state) else {
-            return Ok(Self { record: None, last: Arc::default() });
-        };
-        if url.contains(directory) {
-            return Err(Fault::CannotOpen.error(format!(
-                "--state {} is inside the store {url}: choose another path for one of them",
-                directory.display()
-            )));
-        }
-        if directory.is_file() {
-            let detail = format!("--state {} is a file: name a directory", directory.display());
-            return Err(Fault::CannotOpen.error(detail));
-        }
-        let record = StateFile::of(name, directory);
-        check_owner(record.file()).map_err(|error| Fault::CannotOpen.error(error))?;
+        let none = Self { record: None, last: Arc::default() };
+        let Some(directory) = state else { return Ok(none) };
+        let Some(record) = state_file(url, directory)? else { return Ok(none) };
         record.prepare().map_err(|error| {
             Fault::CannotOpen.error(format!(
                 "the state file cannot be written to {} ({error}): name another directory with --state, or \
@@ -217,28 +229,34 @@ impl LogRecorder {
         Ok(Self { record: Some(Arc::new(record)), last: Arc::default() })
     }
 
-    fn read(&self) -> Result<Option<LogIdentity>, LogError> {
+    fn read(&self, url: &StoreUrl) -> Result<Option<LogIdentity>, LogError> {
         let Some(record) = &self.record else { return Ok(None) };
         record.read().map_err(|error| {
+            let file = record.file();
+            let directory = file.parent().unwrap_or(Path::new("."));
             Fault::CannotOpen.error(format!(
-                "the state file {} cannot be used ({error}): restore it, or start once with --accept-new-log \
-                 to accept the log as it is",
-                record.file().display()
+                "the state file {} cannot be used ({error}): restore it, or accept the log as it is with {}",
+                file.display(),
+                accept_command(url, directory)
             ))
         })
     }
 
-    /// Replaces the record with the log of the store.
-    async fn adopt(&self, store: &PetStore) {
-        let identity = store.identity();
-        self.update(identity, move |record| record.replace(identity)).await;
-    }
-
     /// Records the newest commit that the store has applied.
     pub(crate) async fn record(&self, identity: Option<LogIdentity>) {
-        let Some(identity) = identity else { return };
-        if self.last.lock().await.recorded != Some(identity) {
-            self.update(Some(identity), move |record| record.advance(identity)).await;
+        let (Some(identity), Some(record)) = (identity, self.record.clone()) else { return };
+        if self.last.lock().await.recorded == Some(identity) {
+            return;
+        }
+        let updated = tokio::task::spawn_blocking(move || record.advance(identity)).await;
+        // A runtime that shuts down cancels the work.
+        let Ok(updated) = updated else { return };
+        let mut last = self.last.lock().await;
+        if updated.is_ok() {
+            last.recorded = Some(identity);
+        }
+        if let Change::Failed(reason) = last.failure.attempt(updated.as_ref().err()) {
+            tracing::warn!(target: "petstore::service", error = %reason, "cannot update the state file");
         }
     }
 
@@ -251,24 +269,6 @@ impl LogRecorder {
             self.record(store.identity()).await;
             // An error is impossible: the store holds the sender.
             let _ = time::timeout(RECORD_INTERVAL, health.changed()).await;
-        }
-    }
-
-    async fn update(
-        &self,
-        identity: Option<LogIdentity>,
-        update: impl FnOnce(&StateFile) -> io::Result<()> + Send + 'static,
-    ) {
-        let Some(record) = self.record.clone() else { return };
-        let updated = tokio::task::spawn_blocking(move || update(&record)).await;
-        // A runtime that shuts down cancels the work.
-        let Ok(updated) = updated else { return };
-        let mut last = self.last.lock().await;
-        if updated.is_ok() {
-            last.recorded = identity;
-        }
-        if let Change::Failed(reason) = last.failure.attempt(updated.as_ref().err()) {
-            tracing::warn!(target: "petstore::service", error = %reason, "cannot update the state file");
         }
     }
 }

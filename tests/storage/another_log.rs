@@ -2,12 +2,14 @@
 
 use std::{
     fs,
+    io::Write as _,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
+    process::{Command, Stdio},
 };
 
 use harness::{
-    App, NatsCluster, NatsSync, PostgresServer, REX, eventually, ids, petstore, program, wait_until,
+    App, Finished, NatsCluster, NatsSync, PostgresServer, REX, eventually, ids, petstore, program, wait_until,
 };
 use serde_json::Value;
 
@@ -31,19 +33,24 @@ fn noted(app: &App) {
 /// The service does not start, in one sentence that says what to do and holds these words.
 fn is_rejected(app: &mut App, words: &str) {
     let rejected = app.try_start_again().expect_err("another log is rejected").exits_with(1);
-    for words in [words, "--accept-new-log"] {
+    for words in [words, &format!("petstore log accept --store {}:", app.store().split(':').next().unwrap())]
+    {
         assert!(rejected.stderr.contains(words), "{words}: {}", rejected.stderr);
     }
+    assert!(!rejected.stderr.contains("hunter2"), "{}", rejected.stderr);
 }
 
-/// The service starts with the flag that accepts the log, and from then on without it.
+/// Accepts the log for this stopped service, with more flags.
+fn accept(app: &App, flags: &[&str]) -> Finished {
+    let state = app.directory().to_str().unwrap();
+    petstore([&["log", "accept", "--store", app.store(), "--state", state], flags].concat())
+}
+
+/// The operator accepts the log, and the service starts.
 fn is_accepted(app: &mut App, pets: usize) {
-    app.run_by(&["env".into(), "PETSTORE_ACCEPT_NEW_LOG=true".into()]);
+    accept(app, &["--yes"]).exits_with(0).prints("given up");
     app.start_again();
     assert_eq!(app.all_pets().len(), pets);
-    app.terminate();
-    app.run_by(&[]);
-    app.start_again();
     assert_eq!(app.post(REX).status, 201);
     noted(app);
     app.crash();
@@ -258,8 +265,103 @@ fn an_embedded_log_that_is_gone_is_not_created_again() {
         fs::create_dir(&disk).unwrap();
         is_rejected(&mut app, "no store at ");
         assert_eq!(fs::read_dir(&disk).unwrap().count(), 0, "{engine}: nothing is created");
-        is_accepted(&mut app, 0);
+        accept(&app, &["--yes"]).exits_with(0).prints("given up    all of them");
+        assert_eq!(fs::read_dir(&disk).unwrap().count(), 0, "{engine}: nothing is created");
+        app.start_again();
+        assert_eq!(app.post(REX).json()["id"], 1);
     }
+}
+
+/// The lines of the journal in this directory.
+fn journal(directory: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(directory.join("accepted.jsonl")).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn an_older_log_is_accepted_by_the_command_in_the_message_and_the_journal_says_so() {
+    let mut app = App::on_engine("sqlite", &[]);
+    for _ in 0..2 {
+        assert_eq!(app.post(REX).status, 201);
+    }
+    app.terminate();
+    let older = petstore(["log", "export", "--store", app.store()]).exits_with(0).stdout;
+    app.start_again();
+    for _ in 0..3 {
+        assert_eq!(app.post(REX).status, 201);
+    }
+    app.terminate();
+    for file in fs::read_dir(app.directory()).unwrap().map(|file| file.unwrap().path()) {
+        if file.file_name().unwrap().to_str().unwrap().starts_with("log.") || file.ends_with("log") {
+            fs::remove_file(file).unwrap();
+        }
+    }
+    let backup = app.directory().join("backup.jsonl");
+    fs::write(&backup, older).unwrap();
+    petstore(["log", "import", backup.to_str().unwrap(), "--store", app.store()]).exits_with(0);
+    let record = record_in(app.directory()).unwrap();
+    let before = fs::read(&record).unwrap();
+    let rejected = app.try_start_again().expect_err("older").exits_with(1).stderr;
+
+    // Without a terminal and without --yes, nothing is accepted.
+    accept(&app, &[]).exits_with(1).says("there is no terminal to ask on; pass --yes");
+    let command = &rejected[rejected.find("petstore log accept").unwrap()..];
+    let on_terminal = |reply: &str| {
+        let mut terminal = Command::new("script");
+        let path = format!("{}:{}", program().parent().unwrap().display(), std::env::var("PATH").unwrap());
+        terminal.args(["-qec", command.trim(), "/dev/null"]).env("PATH", path);
+        let mut terminal = terminal.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        terminal.stdin.take().unwrap().write_all(reply.as_bytes()).unwrap();
+        let ended = terminal.wait_with_output().unwrap();
+        (ended.status.code(), String::from_utf8(ended.stdout).unwrap())
+    };
+    let (code, output) = on_terminal("no\n");
+    assert!(code == Some(1) && output.contains("not accepted: nothing was changed"), "{output}");
+    assert!(fs::read(&record).unwrap() == before && journal(app.directory()).is_empty());
+
+    let (code, output) = on_terminal("yes\n");
+    assert_eq!(code, Some(0), "{output}");
+    for words in
+        ["up to position 2, at 20", "up to position 5, at 20", "at least 3 commits, after position 2;"]
+    {
+        assert!(output.contains(words), "{words}: {output}");
+    }
+    let [line] = &journal(app.directory())[..] else { panic!("one line") };
+    assert_eq!((&line["recorded"]["position"], &line["accepted"]["position"]), (&5.into(), &2.into()));
+    let mode = fs::metadata(app.directory().join("accepted.jsonl")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    app.start_again();
+    assert_eq!(app.post(REX).json()["id"], 3);
+    app.terminate();
+
+    accept(&app, &["--yes"]).exits_with(0).prints("nothing to accept");
+    assert_eq!(journal(app.directory()).len(), 1);
+}
+
+#[test]
+fn a_log_is_accepted_only_for_a_node_that_has_a_state_file_and_a_readable_log() {
+    let mut app = App::on_engine("sled", &[]);
+    assert_eq!(app.post(REX).status, 201);
+    noted(&app);
+    let state = app.directory().to_str().unwrap().to_owned();
+    accept(&app, &["--yes"]).exits_with(1).says("in use by another process");
+    app.terminate();
+    let other = tempfile::tempdir().unwrap();
+    let elsewhere = other.path().join("state");
+    for (store, state, words) in [
+        (app.store(), elsewhere.to_str().unwrap(), "holds no state file of sled:"),
+        (app.store(), "none", "a node without a state file accepts any log"),
+        ("memory:", &*state, "memory: has no state file"),
+        ("http://127.0.0.1:1", &state, "has no state file"),
+    ] {
+        let rejected = petstore(["log", "accept", "--yes", "--store", store, "--state", state]);
+        assert_eq!(rejected.exits_with(1).says(words).sentences(), 1);
+    }
+    assert!(!elsewhere.exists(), "no directory is created");
+    // A log behind its high-water mark is not accepted.
+    fs::remove_dir_all(app.directory().join("log/sled")).unwrap();
+    accept(&app, &["--yes"]).exits_with(1).says("commits up to 1 were acknowledged");
+    assert!(journal(app.directory()).is_empty());
 }
 
 #[test]
@@ -272,6 +374,11 @@ fn a_damaged_record_is_rejected_and_none_is_kept_if_the_operator_says_so() {
     let text = fs::read_to_string(&note).unwrap();
     fs::write(&note, text.replacen("\"position\":1", "\"position\":0", 1)).unwrap();
     is_rejected(&mut app, "its checksum does not match");
+    let damaged = fs::read(&note).unwrap();
+    accept(&app, &["--yes"]).exits_with(0).prints("applied     unknown: the state file cannot be read");
+    app.start_again();
+    app.terminate();
+    fs::write(&note, damaged).unwrap();
     app.use_flags(&["--state", "none"]);
     app.start_again();
     assert_eq!(app.all_pets().len(), 1);

@@ -99,6 +99,14 @@ impl fmt::Display for Position {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CommitId(pub Uuid);
 
+impl CommitId {
+    /// The time at which the id was created, on the clock of its node. `None` if the id is of another version.
+    pub fn time(self) -> Option<DateTime<Utc>> {
+        let (seconds, nanoseconds) = self.0.get_timestamp()?.to_unix();
+        DateTime::from_timestamp(seconds.try_into().ok()?, nanoseconds)
+    }
+}
+
 /// A version of a log: its last position, and the commit there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Version {

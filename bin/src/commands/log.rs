@@ -1,5 +1,6 @@
-//! `petstore log`: inspects, verifies, searches, exports, imports, copies and salvages a log without serving it.
+//! `petstore log`: inspects, verifies, searches, exports, imports, copies, salvages and accepts a log without serving it.
 
+mod accept;
 mod copy;
 mod export;
 mod find;
@@ -75,6 +76,7 @@ async fn carry_out(command: LogCommand) -> anyhow::Result<()> {
         LogCommand::Copy { from, to, access, .. } => copy::run(&from, &to, &access).await,
         LogCommand::Salvage { from, to, accept_gaps } => salvage::run(&from, &to, accept_gaps).await,
         LogCommand::Tail { after, source } => tail::run(&source, after).await,
+        LogCommand::Accept { store, state, yes } => accept::run(&store.store, &state, yes).await,
         LogCommand::Find(arguments) => find::run(&arguments).await,
     }
 }

@@ -4,7 +4,6 @@ use std::{
     io::{self, IsTerminal as _},
     net::SocketAddr,
     panic,
-    path::Path,
     pin::Pin,
     process::ExitCode,
     sync::Arc,
@@ -30,6 +29,7 @@ use tracing_subscriber::EnvFilter;
 use crate::{
     config::{LogFormat, ServeArguments, VERSION},
     descriptors::{self, ConnectionShares},
+    output::shell_quoted,
     service_manager,
     service_output::{self, ServiceOutput},
     stop_signals::StopSignals,
@@ -241,18 +241,11 @@ fn print_greeting(
     ));
     output.print_line(format_args!("API documentation: {url}/docs"));
     if let Some(file) = keys.active_first_key() {
-        let file = quoted(&file);
+        let file = shell_quoted(&file.display().to_string());
         output.print_line(format_args!(
             "\nTry it:\n  curl -H \"Authorization: Bearer $(cat {file})\" {url}/v1/pets"
         ));
     }
-}
-
-/// The path, quoted for a shell inside double quotes and a command substitution.
-fn quoted(path: &Path) -> String {
-    let path = path.display().to_string();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@".contains(c);
-    if path.chars().all(plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
 }
 
 fn start_logging(arguments: &ServeArguments, stderr: &NonBlocking) -> anyhow::Result<()> {

@@ -84,6 +84,19 @@ pub(crate) enum LogCommand {
         #[command(flatten)]
         source: SourceArgument,
     },
+    /// Accept a log that the service has rejected because it lacks commits which the node has applied. Prints these
+    /// commits, asks for confirmation, replaces the state file and adds a line to accepted.jsonl next to it. Stop the
+    /// nodes of this state directory first.
+    Accept {
+        #[command(flatten)]
+        store: StoreArgument,
+        /// Directory of the state file, as for petstore serve.
+        #[arg(long, env = "PETSTORE_STATE", default_value = "petstore-data", value_name = "DIR")]
+        state: PathBuf,
+        /// Accept without asking.
+        #[arg(long)]
+        yes: bool,
+    },
     /// Find events by pet, owner, time or idempotency key. The exit status is 1 if no event matches.
     Find(FindArguments),
 }

@@ -1,0 +1,159 @@
+//! `petstore log accept`: lets a node use a log that lacks commits which the node has applied.
+
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    path::Path,
+};
+
+use anyhow::{anyhow, bail};
+use application::{
+    log::{codec, commit::Commit},
+    ports::{EventLog, Fault, LogError, LogIdentity, Position, ReadBound, Version},
+};
+use chrono::{DateTime, SecondsFormat, Utc};
+
+use super::report;
+use crate::{output, store_url::StoreUrl, wire};
+
+/// The log as it is now.
+enum Found {
+    /// There is no log. The detail says where.
+    Missing(LogError),
+    Empty,
+    Holds {
+        identity: LogIdentity,
+        last: DateTime<Utc>,
+        /// The recorded commit is in this log.
+        has_recorded: bool,
+    },
+}
+
+impl Found {
+    fn identity(&self) -> Option<LogIdentity> {
+        match self {
+            Self::Missing(_) | Self::Empty => None,
+            Self::Holds { identity, .. } => Some(*identity),
+        }
+    }
+}
+
+pub(super) async fn run(url: &StoreUrl, state: &Path, is_confirmed: bool) -> anyhow::Result<()> {
+    if state == Path::new("none") {
+        bail!("--state none: a node without a state file accepts any log");
+    }
+    let Some(file) = wire::state_file(url, state)? else {
+        bail!("{url} has no state file: name the store of a node with --store");
+    };
+    let recorded = match file.read() {
+        Ok(Some(recorded)) => Ok(recorded),
+        Ok(None) => bail!(
+            "{} holds no state file of {url}: name the directory of the node with --state; a node without a state file \
+             accepts any log",
+            state.display()
+        ),
+        Err(damage) if damage.kind() == io::ErrorKind::InvalidData => Err(damage),
+        Err(error) => bail!("cannot read the state file {}: {error}", file.file().display()),
+    };
+    let newest = recorded.as_ref().map_or(Version::START, |recorded| recorded.version());
+    let found = match wire::open_existing_log(url, newest).await {
+        Ok(log) => {
+            let found = look_at(&*log, recorded.as_ref().ok()).await;
+            wire::close_log(&*log).await;
+            found?
+        }
+        Err(missing) if missing.fault == Fault::AnotherLog => Found::Missing(missing),
+        Err(error) => return Err(error.into()),
+    };
+    report::field("store", url);
+    report::field("log", describe(&found));
+    match &recorded {
+        Ok(recorded) => report::field("applied", at(recorded.position, recorded.newest.time())),
+        Err(damage) => report::field("applied", format!("unknown: the state file cannot be read ({damage})")),
+    }
+    if let Found::Holds { has_recorded: true, .. } = found {
+        report::field("accepted", "nothing to accept: the log holds every commit that the node has applied");
+        return Ok(());
+    }
+    report::field("given up", given_up(recorded.as_ref().ok(), &found));
+    if !is_confirmed && !confirm()? {
+        bail!("not accepted: nothing was changed");
+    }
+    let (seen, accepted) = (recorded.ok(), found.identity());
+    file.accept(seen, accepted, Utc::now())
+        .map_err(|error| anyhow!("cannot replace the state file {}: {error}", file.file().display()))?;
+    report::field("accepted", format!("start the service; {} has a line about it", file.journal().display()));
+    Ok(())
+}
+
+async fn look_at(log: &dyn EventLog, recorded: Option<&LogIdentity>) -> Result<Found, LogError> {
+    let head = log.head().await?;
+    if head == Position::START {
+        return Ok(Found::Empty);
+    }
+    let (first, last) = (commit_at(log, Position::START.next()).await?, commit_at(log, head).await?);
+    let has_recorded = match recorded {
+        Some(recorded) if recorded.first == first.id && recorded.position <= head => {
+            commit_at(log, recorded.position).await?.id == recorded.newest
+        }
+        Some(_) | None => false,
+    };
+    let identity = LogIdentity { first: first.id, position: head, newest: last.id };
+    Ok(Found::Holds { identity, last: last.time, has_recorded })
+}
+
+async fn commit_at(log: &dyn EventLog, position: Position) -> Result<Commit, LogError> {
+    let found = log.read(position.before(), ReadBound::ONE).await?;
+    let record = found.first().ok_or_else(|| {
+        Fault::Unreachable.error(format!("the commit at position {position} is not visible yet; try again"))
+    })?;
+    codec::decode_stored(record)
+}
+
+fn describe(found: &Found) -> String {
+    match found {
+        Found::Missing(missing) => format!("missing: {missing}"),
+        Found::Empty => "empty".to_owned(),
+        Found::Holds { identity, last, .. } => at(identity.position, Some(*last)),
+    }
+}
+
+/// Describes the commits that the node has applied and that the log lacks.
+fn given_up(recorded: Option<&LogIdentity>, found: &Found) -> String {
+    let Some(recorded) = recorded else {
+        return "unknown: commits that the node has applied may be missing from the log".to_owned();
+    };
+    let position = recorded.position;
+    let lost = match found.identity() {
+        Some(log) if log.first == recorded.first && log.position < position => {
+            let lost = position.0 - log.position.0;
+            format!("at least {}, after position {}", report::commits(lost), log.position)
+        }
+        Some(log) if log.first == recorded.first => {
+            format!("at least the commit at position {position}: the log holds a different one there")
+        }
+        Some(_) => "all of them: the log begins with a different commit".to_owned(),
+        None => "all of them".to_owned(),
+    };
+    format!("{lost}; the ids of their pets are assigned again")
+}
+
+fn at(position: Position, time: Option<DateTime<Utc>>) -> String {
+    let time = time.map(|time| format!(", at {}", time.to_rfc3339_opts(SecondsFormat::Secs, true)));
+    format!("up to position {position}{}", time.unwrap_or_default())
+}
+
+/// Asks on the terminal.
+fn confirm() -> anyhow::Result<bool> {
+    if !io::stdin().is_terminal() {
+        bail!(
+            "not accepted: there is no terminal to ask on; pass --yes to accept the log without a question"
+        );
+    }
+    output::check()?;
+    let mut error_output = io::stderr();
+    write!(error_output, "Give up these commits and accept this log? Type yes: ")?;
+    error_output.flush()?;
+    let mut reply = String::new();
+    io::stdin().read_line(&mut reply)?;
+    Ok(reply.trim() == "yes")
+}
