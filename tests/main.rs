@@ -37,6 +37,7 @@ mod storage {
     mod log_tools;
     mod nats;
     mod nodes;
+    mod point_in_time;
     mod postgres;
     mod replay;
     mod restart;

@@ -4,6 +4,7 @@
 
 mod batch;
 mod copy;
+mod cut;
 mod export;
 mod salvage;
 mod tally;
@@ -11,13 +12,14 @@ mod tally;
 use std::ops::AsyncFnMut;
 
 pub use copy::{CopyError, CopyStep, Until, copy};
+pub use cut::{Beginning, Cut, CutError, End, TimeCut};
 pub use export::{ExportError, check_export, export, import};
 pub use salvage::{read_around_gaps, salvage_around_gaps};
 pub use tally::Tally;
 
 use crate::{
     log::{commit::Commit, history},
-    ports::{LogError, LogSource, ReadBound, StoredRecord},
+    ports::{Fault, LogError, LogSource, Position, ReadBound, StoredRecord},
 };
 
 /// Reads the whole log into `tally`, and passes each record to `visit` with its commit. Every record is checked: its
@@ -46,4 +48,9 @@ pub async fn walk<E: From<LogError>>(
 async fn holds(log: &dyn LogSource, record: &StoredRecord) -> Result<Option<bool>, LogError> {
     let found = log.read(record.position.before(), ReadBound::ONE).await?;
     Ok(found.first().map(|found| found.bytes == record.bytes))
+}
+
+/// A replica of the engine is behind the head that it reported; retry.
+fn not_visible(position: Position) -> LogError {
+    Fault::Unreachable.error(format!("the commit at position {position} is not visible yet"))
 }

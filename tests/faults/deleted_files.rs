@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use harness::{App, REX, eventually, program};
+use harness::{App, REX, digest, eventually, key_file, petstore, program};
 
 /// A way to lose a store, given the directory that holds it and nothing else.
 type Loss = fn(&Path);
@@ -21,7 +21,7 @@ fn start(engine: &str, file: &str) -> (App, PathBuf) {
     let store = directory.path().join("store");
     fs::create_dir(&store).unwrap();
     let url = format!("{engine}:{}", store.join(file).display());
-    (App::start_on(program(), &url, directory, &[]), store)
+    (App::start_on(program(), &url, directory, &["--admin-listen", "127.0.0.1:0"]), store)
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn nothing_is_acknowledged_once_the_files_of_the_store_are_gone() {
             assert!(ready.text().contains("were deleted, moved or replaced"), "{case}: {}", ready.text());
             assert_eq!(app.post(REX).status, 503, "{case}: it stays closed");
             assert_eq!(app.all_pets().len(), 1, "{case}: the pets can still be read");
-            app.wait_for_log("restore the store from a backup");
+            app.wait_for_log("export the log from the running service before you stop it");
         }
     }
 }
@@ -62,5 +62,40 @@ fn a_store_that_is_deleted_while_idle_is_reported() {
         delete(&store);
         let ready = app.wait_until_not_ready();
         assert!(ready.text().contains("were deleted, moved or replaced"), "{engine}: {}", ready.text());
+    }
+}
+
+#[test]
+fn the_whole_log_is_exported_and_copied_from_the_running_service_after_its_files_are_gone() {
+    for (engine, file) in [("sled", ""), ("sqlite", "pets.db")] {
+        // The log is not read before its files are deleted.
+        let (mut app, store) = start(engine, file);
+        for _ in 0..3 {
+            assert_eq!(app.post(REX).status, 201, "{engine}");
+        }
+        let (key, service) = (app.log_key(), format!("http://{}", app.admin()));
+        let key = key_file(app.directory(), &key);
+        let log = |arguments: &[&str]| {
+            petstore([&["log"], arguments, &["--api-key-file", key.to_str().unwrap()]].concat()).exits_with(0)
+        };
+        delete(&store);
+        app.wait_until_not_ready();
+        assert_eq!(app.post(REX).status, 503, "{engine}");
+
+        let export = log(&["export", "--store", &service]).stdout;
+        assert_eq!(export.lines().count(), 4, "{engine}: three commits and the manifest");
+        let copy = format!("{engine}:{}", app.directory().join("copy").display());
+        log(&["copy", "--from", &service, "--to", &copy]);
+        let verified = log(&["verify", "--store", &service]);
+        assert_eq!(verified.value("digest"), digest(&copy), "{engine}");
+
+        // The export is the whole history, so the node starts with it and nothing is given up.
+        let backup = app.directory().join("export.jsonl");
+        fs::write(&backup, export).unwrap();
+        app.terminate();
+        fs::create_dir(&store).unwrap();
+        petstore(["log", "import", backup.to_str().unwrap(), "--store", app.store()]).exits_with(0);
+        app.start_again();
+        assert_eq!(app.post(REX).json()["id"], 4, "{engine}");
     }
 }

@@ -9,7 +9,7 @@ use application::{
         EventLog, Fault, LogError, LogSource as _, Position, RECORD_MAX, ReadBound, Record, StoredRecord,
         Version,
     },
-    transfer::{self, CopyError, ExportError, Tally, Until},
+    transfer::{self, CopyError, Cut, ExportError, Tally, Until},
 };
 use chrono::DateTime;
 use harness::{FaultyLog, LogFault};
@@ -40,7 +40,7 @@ async fn copied(from: &dyn EventLog, to: &dyn EventLog) -> Result<Tally, CopyErr
 
 async fn imported(file: &[u8], to: &dyn EventLog) -> Result<Tally, ExportError> {
     let mut tally = Tally::default();
-    transfer::import(file, to, &mut tally, |_| {}).await.map(|()| tally)
+    transfer::import(file, to, &mut Cut::default(), &mut tally, |_| {}).await.map(|()| tally)
 }
 
 async fn exported(log: &dyn EventLog) -> Vec<u8> {
@@ -192,8 +192,8 @@ async fn an_incomplete_export_is_rejected_at_the_line_where_it_breaks() {
     .into_iter()
     .chain(manifests)
     {
-        let (mut intact, to) = (Tally::default(), MemoryLog::default());
-        let rejected = transfer::import(broken.as_bytes(), &to, &mut intact, |_| {}).await;
+        let (mut intact, to, mut cut) = (Tally::default(), MemoryLog::default(), Cut::default());
+        let rejected = transfer::import(broken.as_bytes(), &to, &mut cut, &mut intact, |_| {}).await;
         let Err(ExportError::NotAnExport { line, .. }) = rejected else { panic!("{rejected:?}") };
         assert_eq!((line, intact.position()), (at, Position(at - 1)));
         assert_eq!(to.head().await, Ok(intact.position()), "the lines before it are imported");
@@ -203,9 +203,10 @@ async fn an_incomplete_export_is_rejected_at_the_line_where_it_breaks() {
 #[tokio::test]
 async fn a_line_of_an_export_is_read_only_up_to_the_largest_record() {
     let endless = BufReader::new(io::repeat(b'x'));
-    let rejected = transfer::check_export(endless).await.unwrap_err().to_string();
+    let rejected = transfer::check_export(endless, &mut Cut::default()).await.unwrap_err().to_string();
     assert!(rejected.starts_with("line 1 is longer than any record (1048576 bytes)"), "{rejected}");
     let longest = "x".repeat(RECORD_MAX) + "\n";
-    let rejected = transfer::check_export(longest.as_bytes()).await.unwrap_err().to_string();
+    let rejected =
+        transfer::check_export(longest.as_bytes(), &mut Cut::default()).await.unwrap_err().to_string();
     assert!(rejected.starts_with("line 1 cannot be used: "), "{rejected}");
 }

@@ -7,7 +7,7 @@ use std::{collections::VecDeque, time::Duration};
 use thiserror::Error;
 use tokio::time;
 
-use super::{Tally, batch::Batch, holds};
+use super::{Tally, batch::Batch, holds, not_visible};
 use crate::{
     backoff::Backoff,
     log::{codec, commit::Commit},
@@ -194,9 +194,7 @@ async fn compare(from: &dyn LogSource, last: &StoredRecord) -> Result<(), CopyEr
     match holds(from, last).await? {
         Some(true) => Ok(()),
         Some(false) => Err(CopyError::AnotherHistory(last.position)),
-        None => Err(Fault::Unreachable
-            .error(format!("the commit at position {} is not visible yet", last.position))
-            .into()),
+        None => Err(not_visible(last.position).into()),
     }
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use thiserror::Error;
 
-use super::{CopyError, Tally, batch::Batch, copy::CopyTarget, walk};
+use super::{CopyError, Cut, Tally, batch::Batch, copy::CopyTarget, walk};
 use crate::{
     log::commit::Commit,
     ports::{EventLog, LogError, LogSource, Position, RECORD_MAX, Record, StoredRecord},
@@ -55,23 +55,30 @@ pub async fn export(
     Ok(tally)
 }
 
-/// Imports a file into `to`, and counts its records in `tally`. Unless the target fails, it holds all of them. Resumes an interrupted import, and changes nothing in a
-/// target that holds the whole file, and possibly more. Rejects a target with a different history, and a file without a
+/// Imports the commits of a file before the end of `cut` into `to`, and counts them in `tally`. Unless the target fails, it
+/// holds all of them. Resumes an interrupted import, and changes nothing in a target that holds all of them, and
+/// possibly more. Rejects a target with a different history, and a file without a
 /// matching manifest. Only the end of the file shows a missing manifest, so a file that can be read twice should be
 /// [checked](check_export) first.
 pub async fn import(
     file: impl BufRead,
     to: &dyn EventLog,
+    cut: &mut Cut,
     tally: &mut Tally,
     mut progress: impl FnMut(Position),
 ) -> Result<(), ExportError> {
     let mut target = CopyTarget::open(to).await?;
     let mut batch = Batch::at(Position::START.next());
-    let imported = read(file, tally, async |record, commit| {
+    let mut whole_file = Tally::default();
+    let imported = read(file, &mut whole_file, async |record, commit| {
+        if !cut.takes(commit) {
+            return Ok(());
+        }
         batch.push(Record { id: commit.id, bytes: record.bytes.clone() });
         if batch.is_full() {
             target.take_all(&mut batch).await?;
         }
+        tally.add_commit(record.clone(), commit);
         progress(record.position);
         Ok(())
     });
@@ -84,10 +91,14 @@ pub async fn import(
     Ok(target.check_holds(tally.last()).await?)
 }
 
-/// Reads an export to its end, and checks that it is complete.
-pub async fn check_export(file: impl BufRead) -> Result<Tally, ExportError> {
+/// Reads an export to its end, checks that it is complete, and passes its commits to `cut`.
+pub async fn check_export(file: impl BufRead, cut: &mut Cut) -> Result<Tally, ExportError> {
     let mut tally = Tally::default();
-    read(file, &mut tally, async |_, _| Ok(())).await?;
+    read(file, &mut tally, async |_, commit| {
+        cut.takes(commit);
+        Ok(())
+    })
+    .await?;
     Ok(tally)
 }
 

@@ -10,6 +10,7 @@ mod report;
 mod salvage;
 mod stat;
 mod tail;
+mod until;
 mod verify;
 
 use std::{process, time::Duration};
@@ -34,7 +35,7 @@ pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
     {
         bail!("--from and --to are the same log: choose a different target");
     }
-    if let LogCommand::Copy { from, to, follow: true, report_every, access } = command {
+    if let LogCommand::Copy { from, to, follow: true, report_every, access, .. } = command {
         // It handles signals itself.
         return copy::follow(&from, &to, &access, report_every).await;
     }
@@ -71,9 +72,9 @@ async fn carry_out(command: LogCommand) -> anyhow::Result<()> {
     match command {
         LogCommand::Stat(argument) => stat::run(&argument).await,
         LogCommand::Verify { head, source } => verify::run(&source, head).await,
-        LogCommand::Export(argument) => export::run(&argument).await,
-        LogCommand::Import { file, target } => import::run(&file, &target.store).await,
-        LogCommand::Copy { from, to, access, .. } => copy::run(&from, &to, &access).await,
+        LogCommand::Export { source, until } => export::run(&source, until.until).await,
+        LogCommand::Import { file, target, until } => import::run(&file, &target.store, until.until).await,
+        LogCommand::Copy { from, to, until, access, .. } => copy::run(&from, &to, until.until, &access).await,
         LogCommand::Salvage { from, to, accept_gaps } => salvage::run(&from, &to, accept_gaps).await,
         LogCommand::Tail { after, source } => tail::run(&source, after).await,
         LogCommand::Accept { store, state, yes } => accept::run(&store.store, &state, yes).await,

@@ -9,7 +9,8 @@ use std::{
     time::Duration,
 };
 
-use application::Digest;
+use application::{Digest, ports::Position, transfer::End};
+use chrono::DateTime;
 use clap::{Args, Subcommand};
 
 use super::{API_KEY_VARIABLE, StoreArgument, duration, whole_number};
@@ -33,7 +34,12 @@ pub(crate) enum LogCommand {
         source: SourceArgument,
     },
     /// Write every commit to standard output as one line of JSON, and a manifest as the last line.
-    Export(SourceArgument),
+    Export {
+        #[command(flatten)]
+        source: SourceArgument,
+        #[command(flatten)]
+        until: UntilArgument,
+    },
     /// Import an exported history into an empty log, or resume an interrupted import.
     Import {
         /// The exported file, or - for standard input.
@@ -41,6 +47,8 @@ pub(crate) enum LogCommand {
         file: PathBuf,
         #[command(flatten)]
         target: StoreArgument,
+        #[command(flatten)]
+        until: UntilArgument,
     },
     /// Copy a history to another engine, byte for byte, resume an interrupted copy, or keep a copy up to date.
     Copy {
@@ -51,12 +59,14 @@ pub(crate) enum LogCommand {
         #[arg(long, value_name = "URL")]
         to: StoreUrl,
         /// Keep copying new commits until interrupted, and report the lag of the target.
-        #[arg(long)]
+        #[arg(long, conflicts_with = "until")]
         follow: bool,
         /// How often --follow reports the lag.
         #[arg(long, default_value = "10s", value_name = "TIME",
               value_parser = interval)]
         report_every: Duration,
+        #[command(flatten)]
+        until: UntilArgument,
         #[command(flatten)]
         access: AccessArguments,
     },
@@ -99,6 +109,15 @@ pub(crate) enum LogCommand {
     },
     /// Find events by pet, owner, time or idempotency key. The exit status is 1 if no event matches.
     Find(FindArguments),
+}
+
+/// The end of the history that is taken.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct UntilArgument {
+    /// End with the commit at this position, or before the first commit that is later than this time (RFC 3339, for
+    /// example 2026-11-15T08:00:00Z). A time also prints the last position with an earlier time, because clocks differ.
+    #[arg(long, value_name = "POSITION|TIME", value_parser = end)]
+    pub(crate) until: Option<End>,
 }
 
 /// The log to read.
@@ -153,6 +172,17 @@ impl AccessArguments {
         }
         Ok(Some(key))
     }
+}
+
+fn end(text: &str) -> Result<End, &'static str> {
+    if text.bytes().all(|digit| digit.is_ascii_digit())
+        && let Some(position) = text.parse().ok().filter(|position| *position > 0)
+    {
+        return Ok(End::Position(Position(position)));
+    }
+    let time = DateTime::parse_from_rfc3339(text);
+    time.map(|time| End::Time(time.to_utc()))
+        .map_err(|_| "expected a position from 1 upwards, or a time such as 2026-11-15T08:00:00Z")
 }
 
 fn interval(text: &str) -> Result<Duration, &'static str> {

@@ -7,11 +7,11 @@ use anyhow::{anyhow, bail};
 use application::{
     LogAccess,
     ports::{Fault, LogError, LogSource, Position},
-    transfer::{self, CopyStep, Tally, Until},
+    transfer::{self, CopyStep, End, Tally, Until},
 };
 use tokio::time;
 
-use super::{progress, report};
+use super::{progress, report, until};
 use crate::{config::AccessArguments, stop_signals::StopSignals, store_url::StoreUrl, wire};
 
 /// How long the source may take to return its head when the copy ends.
@@ -20,14 +20,21 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// The delay before an unreachable log is opened again.
 const REOPEN_DELAY: Duration = Duration::from_secs(1);
 
-/// Copies up to the head.
-pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, access: &AccessArguments) -> anyhow::Result<()> {
-    let source = wire::open_source(from, access).await?;
+/// Copies up to the head, or up to the given end.
+pub(super) async fn run(
+    from: &StoreUrl,
+    to: &StoreUrl,
+    until: Option<End>,
+    access: &AccessArguments,
+) -> anyhow::Result<()> {
+    let (source, cut) = until::open_source(from, access, until).await?;
     wire::with_log(to, async |target| {
         let before = target.head().await?;
         let mut copied = Tally::default();
         progress::copy_all(&*source, target, &mut copied).await?;
+        until::check_target(until, to, before, copied.position())?;
         report::stored("copied", format!("{from} to {to}"), to, before, &copied);
+        report::until(&cut);
         Ok(())
     })
     .await

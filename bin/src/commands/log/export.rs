@@ -3,14 +3,14 @@
 use std::io::{self, BufWriter};
 
 use anyhow::bail;
-use application::transfer::{self, ExportError};
+use application::transfer::{self, End, ExportError};
 use chrono::Utc;
 
-use super::progress::ProgressDisplay;
-use crate::{config::SourceArgument, output, wire};
+use super::{progress::ProgressDisplay, until};
+use crate::{config::SourceArgument, output};
 
-pub(super) async fn run(source: &SourceArgument) -> anyhow::Result<()> {
-    let log = wire::open_source(&source.store, &source.access).await?;
+pub(super) async fn run(source: &SourceArgument, until: Option<End>) -> anyhow::Result<()> {
+    let (log, cut) = until::open_source(&source.store, &source.access, until).await?;
     let progress = ProgressDisplay::through(&*log).await?;
     let out = BufWriter::new(io::stdout().lock());
     match transfer::export(&*log, out, Utc::now(), |position| progress.reached(position)).await {
@@ -22,6 +22,13 @@ pub(super) async fn run(source: &SourceArgument) -> anyhow::Result<()> {
             output::destination()
         ),
         Err(ExportError::Log(error)) => Err(error.into()),
-        exported => exported.map(|_| ()).map_err(Into::into),
+        Err(error @ (ExportError::NotAnExport { .. } | ExportError::Target(_))) => Err(error.into()),
+        Ok(_) => {
+            // Standard output has the export.
+            if let Some(sentence) = until::describe(&cut) {
+                output::print_error(format_args!("petstore: {sentence}"));
+            }
+            Ok(())
+        }
     }
 }

@@ -9,15 +9,16 @@ use std::{
 use anyhow::{Context as _, anyhow};
 use application::{
     ports::Position,
-    transfer::{self, ExportError, Tally},
+    transfer::{self, Cut, End, ExportError, Tally},
 };
 
-use super::{progress::ProgressDisplay, report};
+use super::{progress::ProgressDisplay, report, until};
 use crate::{store_url::StoreUrl, wire};
 
-pub(super) async fn run(file: &Path, url: &StoreUrl) -> anyhow::Result<()> {
+pub(super) async fn run(file: &Path, url: &StoreUrl, until: Option<End>) -> anyhow::Result<()> {
     if file == Path::new("-") {
-        return import(io::stdin().lock(), "standard input", url, ProgressDisplay::without_end()).await;
+        return import(io::stdin().lock(), "standard input", url, until, ProgressDisplay::without_end())
+            .await;
     }
     let name = file.display().to_string();
     let cannot_open = || format!("cannot open {name}");
@@ -25,13 +26,15 @@ pub(super) async fn run(file: &Path, url: &StoreUrl) -> anyhow::Result<()> {
     let mut progress = ProgressDisplay::without_end();
     if opened.metadata().with_context(cannot_open)?.is_file() {
         // Check the whole file first: a partial import would look complete.
-        let complete = transfer::check_export(BufReader::new(&opened))
+        let mut cut = Cut::at(until);
+        transfer::check_export(BufReader::new(&opened), &mut cut)
             .await
             .map_err(|error| anyhow!("cannot import {name}: {error}"))?;
-        progress = ProgressDisplay::up_to(complete.position());
+        cut.check().map_err(|error| anyhow!("cannot import {name}: {error}"))?;
+        progress = ProgressDisplay::up_to(cut.last());
         opened.rewind()?;
     }
-    import(BufReader::new(opened), &name, url, progress).await
+    import(BufReader::new(opened), &name, url, until, progress).await
 }
 
 /// Imports records from the file or stream `name`.
@@ -39,20 +42,22 @@ async fn import(
     lines: impl BufRead,
     name: &str,
     url: &StoreUrl,
+    until: Option<End>,
     progress: ProgressDisplay,
 ) -> anyhow::Result<()> {
     wire::with_log(url, async |log| {
         let before = log.head().await?;
-        let mut tally = Tally::default();
-        let imported = transfer::import(lines, log, &mut tally, |position| progress.reached(position)).await;
+        let (mut cut, mut tally) = (Cut::at(until), Tally::default());
+        let reached = |position| progress.reached(position);
+        let imported = transfer::import(lines, log, &mut cut, &mut tally, reached).await;
         drop(progress);
+        let outcome = match tally.position() {
+            Position::START => "nothing was imported".to_owned(),
+            position => format!(
+                "{url} now holds the history up to position {position}, and importing a complete export resumes from there"
+            ),
+        };
         imported.map_err(|error| {
-            let outcome = match tally.position() {
-                Position::START => "nothing was imported".to_owned(),
-                position => format!(
-                    "{url} now holds the history up to position {position}, and importing a complete export resumes from there"
-                ),
-            };
             match error {
                 ExportError::Target(error) => error.into(),
                 ExportError::File(error) => anyhow!("cannot read {name}: {error}; {outcome}"),
@@ -61,7 +66,10 @@ async fn import(
                 }
             }
         })?;
+        cut.check().map_err(|error| anyhow!("cannot import {name}: {error}; {outcome}"))?;
+        until::check_target(until, url, before, tally.position())?;
         report::stored("imported", format!("{name} into {url}"), url, before, &tally);
+        report::until(&cut);
         Ok(())
     })
     .await

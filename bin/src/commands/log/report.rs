@@ -2,9 +2,13 @@
 
 use std::fmt::Display;
 
-use application::{ports::Position, transfer::Tally};
+use application::{
+    ports::Position,
+    transfer::{Cut, Tally},
+};
 use chrono::SecondsFormat;
 
+use super::until;
 use crate::{output, store_url::StoreUrl};
 
 pub(super) fn field(name: &str, value: impl Display) {
@@ -23,6 +27,13 @@ pub(super) fn stored(name: &str, from: impl Display, target: &StoreUrl, before: 
         field(name, from);
     }
     tally(stored);
+}
+
+/// Reports where a time has ended the history.
+pub(super) fn until(cut: &Cut) {
+    if let Some(sentence) = until::describe(cut) {
+        field("until", sentence);
+    }
 }
 
 pub(super) fn tally(tally: &Tally) {

@@ -1,0 +1,59 @@
+//! `--until`: ends a copy, an export or an import at a position or a time.
+
+use std::sync::Arc;
+
+use anyhow::bail;
+use application::{
+    ports::Position,
+    transfer::{Beginning, Cut, End, TimeCut},
+};
+use chrono::{DateTime, SecondsFormat, Utc};
+
+use crate::{config::AccessArguments, engines::Source, store_url::StoreUrl, wire};
+
+/// Opens a log read-only, up to the end if there is one. A log is read twice to end at a time.
+pub(super) async fn open_source(
+    url: &StoreUrl,
+    access: &AccessArguments,
+    until: Option<End>,
+) -> anyhow::Result<(Source, Cut)> {
+    let log = wire::open_source(url, access).await?;
+    let Some(end) = until else { return Ok((log, Cut::default())) };
+    let cut = Cut::of(&*log, end).await?;
+    Ok((Arc::new(Beginning { log, last: cut.last() }), cut))
+}
+
+/// Fails if the target, which ended at `before`, has commits after `last`, where `until` ends the history.
+pub(super) fn check_target(
+    until: Option<End>,
+    target: &StoreUrl,
+    before: Position,
+    last: Position,
+) -> anyhow::Result<()> {
+    if until.is_some() && before > last {
+        bail!("{target} already ends at position {before}, after position {last}: choose an empty target");
+    }
+    Ok(())
+}
+
+/// Describes where a time ends the history, in one sentence; `None` if the end is not a time.
+pub(super) fn describe(cut: &Cut) -> Option<String> {
+    let TimeCut { time, last, first_later, last_in_time } = cut.time_cut()?;
+    let time = exact(time);
+    let Some((later, later_time)) = first_later else {
+        return Some(format!("no commit is later than {time}: the history is complete"));
+    };
+    let later_time = exact(later_time);
+    let clocks = if last_in_time > last {
+        format!(
+            "clocks differ: the last position with an earlier time is {last_in_time}, and --until {last_in_time} includes it"
+        )
+    } else {
+        format!("the last position with an earlier time is {last}")
+    };
+    Some(format!("stopped before position {later}, whose time is {later_time}; {clocks}"))
+}
+
+fn exact(time: DateTime<Utc>) -> String {
+    time.to_rfc3339_opts(SecondsFormat::AutoSi, true)
+}

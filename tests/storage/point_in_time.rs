@@ -1,0 +1,241 @@
+//! `--until`: a copy, an export or an import ends at a position or a time, whatever the clocks of the nodes said.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use adapters::event_log::memory::MemoryLog;
+use application::{
+    Digest, OwnerId,
+    log::{
+        codec,
+        commit::{Commit, Entry, NodeId},
+    },
+    ports::{CommitId, EventLog as _, Position, Version},
+    transfer,
+};
+use chrono::{DateTime, TimeDelta};
+use domain::test_values::{added, numbered};
+use harness::{App, Finished, REX, finished, key_file, petstore, program};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+/// Seconds after 2026-11-18T01:00:00Z of each commit: the clocks of two nodes differ by 15 seconds.
+const TIMES: [i64; 7] = [10, 20, 30, 25, 40, 35, 50];
+
+/// An export with a commit for each of [`TIMES`], from this node.
+async fn export_in(directory: &Path, node: NodeId) -> PathBuf {
+    let log = MemoryLog::default();
+    let (mut before, mut previous) = (Version::START, Digest::of(b""));
+    for (number, seconds) in (1..).zip(TIMES) {
+        let commit = Commit {
+            position: Position(number),
+            id: CommitId(Uuid::now_v7()),
+            previous,
+            node,
+            time: "2026-11-18T01:00:00Z".parse::<DateTime<_>>().unwrap() + TimeDelta::seconds(seconds),
+            entries: vec![Entry {
+                event: added(i64::try_from(number).unwrap(), numbered(number)),
+                by: OwnerId("owner".into()),
+                request_key: None,
+            }],
+        };
+        let record = codec::encode(&commit);
+        before = Version::at(log.append(before, &record).await.unwrap(), record.id);
+        previous = Digest::of(&record.bytes);
+    }
+    let file = directory.join("backup.jsonl");
+    let mut bytes = Vec::new();
+    let exported = transfer::export(&log, &mut bytes, DateTime::UNIX_EPOCH, |_| {}).await;
+    if node != NodeId::UNFINISHED_SALVAGE {
+        exported.unwrap();
+    }
+    fs::write(&file, bytes).unwrap();
+    file
+}
+
+/// A directory with an export and a store that holds the same history.
+struct Backup {
+    directory: TempDir,
+    file: PathBuf,
+    store: String,
+}
+
+impl Backup {
+    fn new() -> Self {
+        let directory = TempDir::new().unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let file = runtime.block_on(export_in(directory.path(), NodeId(7)));
+        let store = format!("sqlite:{}", directory.path().join("log").display());
+        petstore(["log", "import", file.to_str().unwrap(), "--store", &store]).exits_with(0);
+        Self { directory, file, store }
+    }
+
+    fn target(&self, name: &str) -> String {
+        format!("sled:{}", self.directory.path().join(name).display())
+    }
+
+    fn copy(&self, until: &str, target: &str) -> Finished {
+        petstore(["log", "copy", "--from", &self.store, "--to", target, "--until", until])
+    }
+
+    fn export(&self, until: &str) -> Finished {
+        petstore(["log", "export", "--store", &self.store, "--until", until])
+    }
+
+    fn import(&self, until: &str, target: &str) -> Finished {
+        petstore(["log", "import", self.file.to_str().unwrap(), "--store", target, "--until", until])
+    }
+
+    fn import_from_pipe(&self, until: &str, target: &str) -> Finished {
+        let mut import = Command::new("sh");
+        import.args(["-c", r#"cat "$0" | "$@""#]).arg(&self.file).arg(program());
+        finished(import.args(["log", "import", "--store", target, "--until", until]))
+    }
+}
+
+#[test]
+fn a_copy_an_export_and_an_import_end_at_the_same_commit() {
+    let backup = Backup::new();
+    let stopped = "stopped before position 5, whose time is 2026-11-18T01:00:40Z; ";
+    let in_order = format!("{stopped}the last position with an earlier time is 4");
+    let set_back = format!(
+        "{stopped}clocks differ: the last position with an earlier time is 6, and --until 6 includes it"
+    );
+    for (number, (until, last, sentence)) in [
+        ("4", 4, None),
+        ("7", 7, None),
+        ("2026-11-18T01:00:30Z", 4, Some(&*in_order)),
+        ("2026-11-18T02:00:35.5+01:00", 4, Some(&set_back)),
+        (
+            "2026-11-18T01:00:50Z",
+            7,
+            Some("no commit is later than 2026-11-18T01:00:50Z: the history is complete"),
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let exported = backup.export(until).exits_with(0);
+        assert_eq!(exported.stdout.lines().count(), last + 1, "{until}");
+        let original = fs::read_to_string(&backup.file).unwrap();
+        assert!(original.lines().zip(exported.stdout.lines()).take(last).all(|(one, other)| one == other));
+        let target = |name: &str| backup.target(&format!("{name}{number}"));
+        let [copy, file, pipe] = ["copy", "file", "pipe"].map(target);
+        let outcomes =
+            [backup.copy(until, &copy), backup.import(until, &file), backup.import_from_pipe(until, &pipe)];
+        for (outcome, target) in outcomes.into_iter().zip([copy, file, pipe]) {
+            let outcome = outcome.exits_with(0);
+            assert_eq!(outcome.value("position"), last.to_string());
+            assert_eq!(outcome.stdout.contains("until  "), sentence.is_some(), "{outcome:?}");
+            if let Some(sentence) = sentence {
+                assert_eq!(outcome.value("until"), sentence);
+                assert_eq!(exported.stderr, format!("petstore: {sentence}\n"));
+            }
+            let verified = petstore(["log", "verify", "--store", &target]).exits_with(0);
+            assert_eq!(verified.value("position"), last.to_string());
+            // A partial export is a complete file.
+            let partial = backup.directory.path().join("partial.jsonl");
+            fs::write(&partial, &exported.stdout).unwrap();
+            let again = petstore(["log", "import", partial.to_str().unwrap(), "--store", &target]);
+            assert_eq!(again.exits_with(0).value("digest"), verified.value("digest"));
+        }
+    }
+}
+
+#[test]
+fn an_end_that_the_history_does_not_have_is_rejected_before_anything_is_created() {
+    let backup = Backup::new();
+    let target = backup.target("none");
+    for (until, words) in [
+        ("8", "the history ends at position 7, before position 8: choose an earlier position"),
+        ("18446744073709551615", "the history ends at position 7"),
+        ("2026-11-18T01:00:09Z", "which is later than 2026-11-18T01:00:09Z: choose a later time"),
+    ] {
+        let outcomes = [backup.copy(until, &target), backup.export(until), backup.import(until, &target)];
+        for outcome in outcomes {
+            let outcome = outcome.exits_with(1).says(words);
+            assert_eq!((outcome.sentences(), &*outcome.stdout), (1, ""), "{outcome:?}");
+        }
+        assert!(!backup.directory.path().join("none").exists(), "{until}");
+    }
+    for until in
+    {
+        backup.export(until).exits_with(2).says("expected a position from 1 upwards, or a time such as");
+    }
+    let follow = ["log", "copy", "--from", &backup.store, "--to", &target, "--until", "4", "--follow"];
+    petstore(follow).exits_with(2).says("cannot be used with");
+
+    // The end of a pipe is not known before it is read.
+    let late = backup.target("late");
+    let outcome = backup.import_from_pipe("8", &late).exits_with(1);
+    outcome.says("before position 8").says("now holds the history up to position 7");
+    let early = backup.import_from_pipe("2026-11-18T01:00:09Z", &backup.target("early"));
+    early.exits_with(1).says("choose a later time; nothing was imported");
+}
+
+#[test]
+fn a_target_with_later_commits_is_rejected_and_an_interrupted_copy_is_resumed() {
+    let backup = Backup::new();
+    let target = backup.target("copy");
+    backup.copy("2", &target).exits_with(0);
+    backup.copy("4", &target).exits_with(0);
+    backup.copy("4", &target).exits_with(0).prints("already holds everything up to position 4");
+    for outcome in
+        [backup.copy("3", &target), backup.import("3", &target), backup.import_from_pipe("3", &target)]
+    {
+        outcome.exits_with(1).says("already ends at position 4, after position 3: choose an empty target");
+    }
+    let other = Backup::new();
+    let outcome = other.copy("4", &target).exits_with(1);
+    outcome.says("the target has a different history at position 4");
+}
+
+#[test]
+fn commits_that_were_salvaged_around_gaps_are_not_divided() {
+    let directory = TempDir::new().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    // All commits but the last of such a salvage have this node.
+    let file = runtime.block_on(export_in(directory.path(), NodeId::UNFINISHED_SALVAGE));
+    let records = fs::read_to_string(&file).unwrap();
+    assert_eq!(records.lines().count(), TIMES.len(), "such a history is not exported either");
+    let log = MemoryLog::default();
+    runtime.block_on(async {
+        let mut before = Version::START;
+        for line in records.lines() {
+            let commit = codec::decode(line.as_bytes()).unwrap();
+            before = Version::at(log.append(before, &codec::encode(&commit)).await.unwrap(), commit.id);
+        }
+        for end in [
+            transfer::End::Position(Position(4)),
+            transfer::End::Time(DateTime::UNIX_EPOCH + TimeDelta::days(40_000)),
+        ] {
+            let divided = transfer::Cut::of(&log, end).await.unwrap_err();
+            assert!(divided.to_string().contains("salvage"), "{divided}");
+        }
+    });
+}
+
+#[test]
+fn the_log_of_a_running_service_is_exported_up_to_a_position_or_a_time() {
+    let app = App::on_engine("sled", &["--admin-listen", "127.0.0.1:0"]);
+    for _ in 0..3 {
+        assert_eq!(app.post(REX).status, 201);
+    }
+    let (directory, url) = (TempDir::new().unwrap(), format!("http://{}", app.admin()));
+    let key = key_file(directory.path(), &app.log_key());
+    let export = |until: &str| {
+        let key = key.to_str().unwrap();
+        petstore(["log", "export", "--store", &url, "--api-key-file", key, "--until", until])
+    };
+    let two = export("2").exits_with(0).stdout;
+    let record: serde_json::Value = serde_json::from_str(two.lines().nth(1).unwrap()).unwrap();
+    assert_eq!((two.lines().count(), &record["position"]), (3, &2.into()));
+    let until_time = export(record["time"].as_str().unwrap()).exits_with(0).says("stopped before position 3");
+    assert_eq!(
+        until_time.stdout.lines().take(2).collect::<Vec<_>>(),
+        two.lines().take(2).collect::<Vec<_>>()
+    );
+}
