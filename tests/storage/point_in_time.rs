@@ -162,6 +162,7 @@ fn an_end_that_the_history_does_not_have_is_rejected_before_anything_is_created(
         assert!(!backup.directory.path().join("none").exists(), "{until}");
     }
     for until in
+        ["0", "+4", "1.5", "18446744073709551616", "2026-11-18", "2026-11-18T01:00:00", "yesterday", ""]
     {
         backup.export(until).exits_with(2).says("expected a position from 1 upwards, or a time such as");
     }

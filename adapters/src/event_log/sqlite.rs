@@ -100,7 +100,10 @@ impl Engine for Sqlite {
         if !holds_log(&writer, path)? {
             writer.execute_batch(CREATE).map_err(log_error("creating the log"))?;
         }
-        Self::new(layout, writer, READ_ONLY)
+        let opened = Self::new(layout, writer, READ_ONLY)?;
+        // SQLite opens the write-ahead log at the first read. From then on, reads work even if the files are deleted.
+        holds_log(&opened.reader.lock(), path)?;
+        Ok(opened)
     }
 
     /// Opens the database in place if the write-ahead log is empty: then SQLite needs neither locks nor an index.
