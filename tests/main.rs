@@ -41,6 +41,7 @@ mod storage {
     mod postgres;
     mod replay;
     mod restart;
+    mod salvage_copies;
     mod salvage_gaps;
     mod transfer;
 }

@@ -6,6 +6,8 @@ mod batch;
 mod copy;
 mod cut;
 mod export;
+mod intact;
+mod merge;
 mod salvage;
 mod tally;
 
@@ -14,6 +16,7 @@ use std::ops::AsyncFnMut;
 pub use copy::{CopyError, CopyStep, Until, copy};
 pub use cut::{Beginning, Cut, CutError, End, TimeCut};
 pub use export::{ExportError, check_export, export, import};
+pub use merge::{Contradiction, DamagedCopy, MergeError, MergedLog, Side, merge};
 pub use salvage::{read_around_gaps, salvage_around_gaps};
 pub use tally::Tally;
 

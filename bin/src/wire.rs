@@ -67,6 +67,15 @@ pub(crate) async fn salvage(url: &StoreUrl) -> Result<SalvagedLog, LogError> {
     (engine.salvage)(place).await
 }
 
+/// Finds every readable record of a copy, which may also be the log of a running service.
+pub(crate) async fn salvage_copy(url: &StoreUrl, access: &AccessArguments) -> Result<SalvagedLog, LogError> {
+    if let StoreUrl::Engine { .. } = url {
+        return salvage(url).await;
+    }
+    let log = open_source(url, access).await?;
+    Ok(SalvagedLog { last_known: log.head().await?, log, end_is_known: true })
+}
+
 fn engine_of(url: &StoreUrl) -> Result<(&'static EngineEntry, String), LogError> {
     match url {
         StoreUrl::Engine { engine, place } => {

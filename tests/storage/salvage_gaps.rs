@@ -17,12 +17,12 @@ use tempfile::TempDir;
 use tokio::task::{self, LocalSet};
 
 /// One pet per commit, so that ids are positions.
-const PETS: u64 = 6;
+pub(super) const PETS: u64 = 6;
 
 /// Which positions are lost.
 const GAPS: [(&str, &[u64]); 3] = [("start", &[1]), ("middle", &[3, 4]), ("end", &[6])];
 
-fn fill(store: &str) -> App {
+pub(super) fn fill(store: &str) -> App {
     let app = App::on(store);
     for number in 1..=PETS {
         let create = app.call("POST", "/v1/pets").header("Idempotency-Key", &format!("key-{number}"));
@@ -32,7 +32,7 @@ fn fill(store: &str) -> App {
 }
 
 /// Damages every copy of these commits in a file.
-fn damage(file: &Path, positions: &[u64]) {
+pub(super) fn damage(file: &Path, positions: &[u64]) {
     let mut bytes = fs::read(file).unwrap();
     for position in positions {
         let mark = format!(r#""position":{position},"id":""#).into_bytes();
@@ -47,7 +47,7 @@ fn damage(file: &Path, positions: &[u64]) {
 }
 
 /// The commits of a store.
-fn commits(store: &str) -> Vec<Value> {
+pub(super) fn commits(store: &str) -> Vec<Value> {
     exported(store).iter().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 

@@ -10,6 +10,8 @@ mod tests;
 
 use std::{
     io,
+    ops::ControlFlow,
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
@@ -19,10 +21,10 @@ use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
 use super::embedded::{
-    CloseMode, EmbeddedLog, Engine, FoundRecords, Layout, StoreCopy, check_nothing_is_lost, io_error,
-    open_copy,
+    CloseMode, EmbeddedLog, Engine, FoundRecords, Layout, Records as _, StoreCopy, check_nothing_is_lost,
+    io_error, open_copy,
 };
-use crate::private_files::{check, create_file};
+use crate::private_files::{check, create_file, open};
 
 use connection::{READ_ONLY, READ_UNCHANGING, VERSION, WRITE, connect, holds_log, log_error};
 
@@ -183,9 +185,11 @@ impl Engine for Sqlite {
     /// Reads a copy: SQLite may repair while it reads, and the damaged files must stay unchanged.
     fn salvage(layout: &Layout, _: Option<Version>) -> Result<FoundRecords, LogError> {
         let copy = StoreCopy::temporary::<Self>(layout)?;
+        // A damaged header may name a size that no file can have; then SQLite reports the damage.
+        drop(pad(&copy.layout.path));
         let salvaged = Self::new(&copy.layout, connect(&copy.layout.path, READ_ONLY)?, READ_ONLY)?;
-        // If even the last position cannot be read, the high-water mark is used instead.
-        let last = salvaged.last().map_or(Position::START, |last| last.position);
+        // If the last position cannot be read, the high-water mark is also used.
+        let last = salvaged.last().map_or_else(|_| salvaged.last_before_damage(), |last| last.position);
         Ok(FoundRecords { records: Box::new(salvaged), last, copy: Some(copy) })
     }
 }
@@ -195,6 +199,32 @@ impl Sqlite {
         let (reader, wal) = (connect(&layout.path, reading)?, layout.with_suffix("-wal"));
         Ok(Self { writer: writer.into(), reader: reader.into(), written: length(&wal).into(), wal })
     }
+
+    /// The last position before the first damage.
+    fn last_before_damage(&self) -> Position {
+        let mut last = Position::START;
+        // The error is the damage.
+        drop(self.visit(last, Position(i64::MAX.cast_unsigned()), &mut |record| {
+            last = record.position;
+            ControlFlow::Continue(())
+        }));
+        last
+    }
+}
+
+/// Extends a truncated database with zeros to the size in its header. SQLite reads nothing from a file that is shorter.
+fn pad(database: &Path) -> io::Result<()> {
+    let file = open(database)?;
+    let mut header = [0; 100];
+    if file.read_exact_at(&mut header, 0).is_err() {
+        return Ok(());
+    }
+    let number =
+        |at: usize, len: usize| header[at..at + len].iter().fold(0, |n, byte| n << 8 | u64::from(*byte));
+    // The largest page size, 65536, does not fit into its field.
+    let page = if number(16, 2) == 1 { 65_536 } else { number(16, 2) };
+    let size = page * number(28, 4);
+    if file.metadata()?.len() < size { file.set_len(size) } else { Ok(()) }
 }
 
 /// The length of a file, or 0 if it is missing.

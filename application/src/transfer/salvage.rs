@@ -4,13 +4,13 @@ use std::ops::AsyncFnMut;
 
 use uuid::Uuid;
 
-use super::{CopyError, Tally, batch::Batch, copy::CopyTarget};
+use super::{CopyError, Tally, batch::Batch, copy::CopyTarget, intact::IntactRecords};
 use crate::{
     log::{
         codec,
         commit::{Commit, CommitId, NodeId},
     },
-    ports::{EventLog, Fault, LogError, LogSource, Position, ReadBound, Record, StoredRecord},
+    ports::{EventLog, LogError, LogSource, Position, Record, StoredRecord},
 };
 
 /// Reads every intact record up to `last`, and passes its commit to `visit`. Returns the first and the last position
@@ -25,32 +25,11 @@ pub async fn read_around_gaps<E: From<LogError>>(
         Some((_, last)) if last.next() == position => *last = position,
         Some(_) | None => gaps.push((position, position)),
     };
-    let (mut after, mut bound) = (Position::START, ReadBound::BATCH);
-    while after < last {
-        let records = match log.read(after, bound).await {
-            Err(error) if !matches!(error.fault, Fault::Damaged | Fault::Foreign) => return Err(error.into()),
-            // A record of the batch is damaged or foreign; read one at a time up to it.
-            Err(_) if bound != ReadBound::ONE => {
-                bound = ReadBound::ONE;
-                continue;
-            }
-            Err(_) => vec![],
-            Ok(records) => records,
-        };
-        if records.is_empty() {
-            after = after.next();
-            add_gap(after);
-        }
-        for record in records {
-            after = record.position;
-            match codec::decode_stored(&record) {
-                Ok(commit) => {
-                    bound = ReadBound::BATCH;
-                    visit(commit).await?;
-                }
-                Err(error) if error.fault == Fault::Damaged => add_gap(after),
-                Err(error) => return Err(error.into()),
-            }
+    let mut records = IntactRecords::of(log, last);
+    for position in (1..=last.0).map(Position) {
+        match records.at(position).await? {
+            Some((_, commit)) => visit(commit).await?,
+            None => add_gap(position),
         }
     }
     Ok(gaps)

@@ -35,6 +35,16 @@ pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
     {
         bail!("--from and --to are the same log: choose a different target");
     }
+    if let LogCommand::Salvage { from, also, to, .. } = &command {
+        for (index, copy) in also.iter().enumerate() {
+            if copy.is_same_as(to) {
+                bail!("--also and --to are the same log, {to}: choose a different target");
+            }
+            if copy.is_same_as(from) || also[..index].iter().any(|other| other.is_same_as(copy)) {
+                bail!("{copy} is named twice: name each store once");
+            }
+        }
+    }
     if let LogCommand::Copy { from, to, follow: true, report_every, access, .. } = command {
         // It handles signals itself.
         return copy::follow(&from, &to, &access, report_every).await;
@@ -75,7 +85,10 @@ async fn carry_out(command: LogCommand) -> anyhow::Result<()> {
         LogCommand::Export { source, until } => export::run(&source, until.until).await,
         LogCommand::Import { file, target, until } => import::run(&file, &target.store, until.until).await,
         LogCommand::Copy { from, to, until, access, .. } => copy::run(&from, &to, until.until, &access).await,
-        LogCommand::Salvage { from, to, accept_gaps } => salvage::run(&from, &to, accept_gaps).await,
+        LogCommand::Salvage { from, also, head, to, accept_gaps, access } => {
+            let sources = [&[from][..], &also].concat();
+            salvage::run(&sources, head, &to, accept_gaps, &access).await
+        }
         LogCommand::Tail { after, source } => tail::run(&source, after).await,
         LogCommand::Accept { store, state, yes } => accept::run(&store.store, &state, yes).await,
         LogCommand::Find(arguments) => find::run(&arguments).await,

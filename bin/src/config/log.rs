@@ -70,8 +70,8 @@ pub(crate) enum LogCommand {
         #[command(flatten)]
         access: AccessArguments,
     },
-    /// Copy the intact part of a damaged log into a new one, and report the unreadable positions. The damaged log is
-    /// not changed.
+    /// Copy the intact part of a damaged log into a new one, and report the unreadable positions. Other copies of the log
+    /// can fill its gaps. The damaged log and the copies are not changed.
     Salvage {
         /// The damaged log.
         #[arg(long, value_name = "URL")]
@@ -79,6 +79,15 @@ pub(crate) enum LogCommand {
         /// The target: a new log, or one that an interrupted salvage has started to fill.
         #[arg(long, value_name = "URL")]
         to: StoreUrl,
+        /// Another copy of the same log, damaged or not, or `https://HOST:PORT` of a running service. At each position, an
+        /// intact commit is taken from the first of the stores that has one. Repeat the flag for more copies.
+        #[arg(long, value_name = "URL")]
+        also: Vec<StoreUrl>,
+        /// If the stores hold different histories, take the one with this head hash, and end with it.
+        #[arg(long, value_name = "HASH", requires = "also")]
+        head: Option<Digest>,
+        #[command(flatten)]
+        access: AccessArguments,
         /// If commits are missing, add every readable one to an empty target, including those after a gap. The pets
         /// keep their ids, times, owners and idempotency keys, but the target has a new history.
         #[arg(long)]

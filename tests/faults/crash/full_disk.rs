@@ -4,10 +4,11 @@ use std::{
     fs::File,
     io::Write as _,
     path::{Path, PathBuf},
+    process::Command,
     time::Instant,
 };
 
-use harness::{App, wait_until};
+use harness::{App, finished, program, wait_until};
 
 use super::{
     disk::{Disk, Format},
@@ -64,6 +65,7 @@ fn fill_again_and_again(engine: Engine, mut scenario: Scenario) {
 struct Bench {
     app: App,
     disk: Disk,
+    log_key: String,
     ledger: Ledger,
     names: u64,
 }
@@ -71,8 +73,9 @@ struct Bench {
 impl Bench {
     fn new(engine: Engine, disk: Disk) -> Self {
         let store = engine.url(&disk.path().join("log"));
-        let app = App::on(&store);
-        Self { app, disk, ledger: Ledger::default(), names: 0 }
+        let app = App::on_with(&store, &["--admin-listen", "127.0.0.1:0"]);
+        let log_key = app.log_key();
+        Self { app, disk, log_key, ledger: Ledger::default(), names: 0 }
     }
 
     /// Fills the disk, sees the service reject writes and serve reads, frees space, and sees it write again.
@@ -107,6 +110,9 @@ impl Bench {
         assert!(ready.text().contains("full"), "{way:?}: the reason is shown: {}", ready.text());
         assert_eq!(self.app.probe("/livez").status, 200, "{way:?}");
         assert_eq!(self.app.get("/v1/pets").status, 200, "{way:?}: reads continue");
+        let mut export = Command::new(program());
+        export.args(["log", "export", "--store", &format!("http://{}", self.app.admin())]);
+        finished(export.env("PETSTORE_API_KEY", &self.log_key)).exits_with(0);
         std::fs::remove_file(filler).expect("the filler is ours");
         let freed = Instant::now();
         wait_until("writes continue without a restart", || self.create_next() == Some(201));

@@ -1,26 +1,97 @@
 //! `petstore log salvage`: copies the intact part of a damaged log into a new one, and reports the unreadable
 //! positions.
 
+use std::sync::Arc;
+
 use adapters::event_log::SalvagedLog;
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use application::{
+    Digest,
     ports::{LogError, Position},
-    transfer::{self, CopyError, Tally},
+    transfer::{self, Contradiction, CopyError, DamagedCopy, MergeError, MergedLog, Side, Tally},
 };
+use chrono::SecondsFormat;
 
 use super::{
     progress::{self, ProgressDisplay},
     report,
 };
-use crate::{store_url::StoreUrl, wire};
+use crate::{config::AccessArguments, store_url::StoreUrl, wire};
 
-pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, accept_gaps: bool) -> anyhow::Result<()> {
+/// Salvages the first of the stores, whose gaps the others fill.
+pub(super) async fn run(
+    sources: &[StoreUrl],
+    head: Option<Digest>,
+    to: &StoreUrl,
+    accept_gaps: bool,
+    access: &AccessArguments,
+) -> anyhow::Result<()> {
+    let (from, also) = sources.split_first().expect("there is at least the damaged store");
     let remains = wire::salvage(from).await?;
+    if also.is_empty() {
+        return salvage(&remains, from, to, accept_gaps).await.map(drop);
+    }
+    let end_is_known = remains.end_is_known;
+    let mut copies = vec![remains];
+    for url in also {
+        copies.push(wire::salvage_copy(url, access).await?);
+    }
+    let merged = Arc::new(merge(sources, copies, head).await?);
+    let (log, last_known) = (merged.clone(), merged.last());
+    let remains = SalvagedLog { log, last_known, end_is_known };
+    let end = salvage(&remains, from, to, accept_gaps).await?;
+    for (copy, url) in sources.iter().enumerate() {
+        let taken = merged.read_from(copy, end);
+        let taken = if taken.is_empty() { "nothing".to_owned() } else { report::ranges(&taken) };
+        report::field("taken", format!("{taken}, from {url}"));
+    }
+    Ok(())
+}
+
+/// Combines the stores.
+async fn merge(
+    sources: &[StoreUrl],
+    copies: Vec<SalvagedLog>,
+    head: Option<Digest>,
+) -> anyhow::Result<MergedLog> {
+    let copy = |SalvagedLog { log, last_known, .. }| DamagedCopy { log, last_known };
+    let copies: Vec<_> = copies.into_iter().map(copy).collect();
+    let last = copies.iter().map(|copy| copy.last_known).max().unwrap_or_default();
+    let progress = ProgressDisplay::up_to(last);
+    let merged = transfer::merge(&copies, head, |position| progress.reached(position)).await;
+    drop(progress);
+    merged.map_err(|error| match error {
+        MergeError::Copy(copy, error) => anyhow!("{}: {error}", sources[copy]),
+        MergeError::Contradiction(found) => {
+            let Contradiction { position, sides } = *found;
+            let [one, other] = sides.map(|Side { copy, commit, time, last: (last, hash) }| {
+                let (url, time) = (&sources[copy], time.to_rfc3339_opts(SecondsFormat::Secs, true));
+                format!("{url} holds commit {} of {time} (its last intact position is {last}, --head {hash})", commit.0)
+            });
+            anyhow!(
+                "the stores hold different histories: at position {position}, {one}, and {other}; choose one of them with \
+                 --head, or leave out a store"
+            )
+        }
+        MergeError::NoSuchHead(_) => {
+            anyhow!("{error}: the commits up to it are incomplete, or the hash is wrong; petstore log verify prints the head hash of a store")
+        }
+    })
+}
+
+/// Salvages what remains of a store, and returns the last position of it that was salvaged.
+async fn salvage(
+    remains: &SalvagedLog,
+    from: &StoreUrl,
+    to: &StoreUrl,
+    accept_gaps: bool,
+) -> anyhow::Result<Position> {
     if accept_gaps {
         let found =
             transfer::read_around_gaps::<LogError>(&*remains.log, remains.last_known, async |_| Ok(()));
         if !found.await?.is_empty() {
-            return salvage_around_gaps(&remains, from, to).await;
+            salvage_around_gaps(remains, from, to).await?;
+            return Ok(remains.last_known);
         }
     }
     let mut intact = Tally::default();
@@ -36,14 +107,14 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, accept_gaps: bool) -> an
     if intact.position() > Position::START {
         report::field("salvaged", format!("{from} into {to}"));
     }
-    report_intact_part(&intact, &remains).await;
+    report_intact_part(&intact, remains).await;
     if let Some(reason) = reason {
         report::field("reason", reason);
     }
     if intact.position() == Position::START {
         bail!("nothing was salvaged: no commit at the start of {from} can be read; check the path");
     }
-    Ok(())
+    Ok(intact.position())
 }
 
 /// Adds every readable commit to an empty log.

@@ -1,0 +1,225 @@
+//! Combines copies of one history, each of which may be damaged.
+//!
+//! At each position, an intact record that contains the hash of the record before it continues the history, whichever
+//! copy it comes from. Copies that hold different intact records contradict each other; then only a head hash chooses.
+
+use std::{mem, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use thiserror::Error;
+
+use super::intact::IntactRecords;
+use crate::{
+    log::digest::Digest,
+    ports::{CommitId, Durability, Fault, LogError, LogSource, Position, ReadBound, StoredRecord},
+};
+
+/// A copy of a history, which may be damaged.
+pub struct DamagedCopy {
+    /// The records that can be read.
+    pub log: Arc<dyn LogSource>,
+    /// The last position that the copy is known to have had.
+    pub last_known: Position,
+}
+
+/// Copies that cannot be combined. Each copy is named by its index.
+#[derive(Debug, Error)]
+pub enum MergeError {
+    /// A copy cannot be read, for another reason than damage.
+    #[error("{1}")]
+    Copy(usize, LogError),
+    /// Two copies hold different intact records at the same position.
+    #[error("two copies contradict each other at position {}", .0.position)]
+    Contradiction(Box<Contradiction>),
+    /// No history in the copies ends with this head hash.
+    #[error("no history in these stores has the head hash {0}")]
+    NoSuchHead(Digest),
+}
+
+/// Two different intact records at the same position.
+#[derive(Debug)]
+pub struct Contradiction {
+    /// The first such position.
+    pub position: Position,
+    /// The two records.
+    pub sides: [Side; 2],
+}
+
+/// One side of a contradiction.
+#[derive(Debug, Clone)]
+pub struct Side {
+    /// The copy that holds the record.
+    pub copy: usize,
+    /// The commit in the record.
+    pub commit: CommitId,
+    /// The time of the commit.
+    pub time: DateTime<Utc>,
+    /// The last intact record of that copy, and its hash.
+    pub last: (Position, Digest),
+}
+
+/// The history that copies hold together. A position that none of them holds is damaged.
+pub struct MergedLog {
+    copies: Vec<Arc<dyn LogSource>>,
+    /// In order, without overlaps.
+    runs: Vec<Run>,
+    last: Position,
+}
+
+/// Consecutive positions that are read from the same copy.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    first: Position,
+    last: Position,
+    copy: usize,
+}
+
+/// An intact record, and the first copy that holds it.
+struct Found {
+    copy: usize,
+    hash: Digest,
+    previous: Digest,
+    commit: CommitId,
+    time: DateTime<Utc>,
+}
+
+/// A possible history up to a position.
+#[derive(Clone)]
+struct Branch {
+    runs: Vec<Run>,
+    /// The hash of the last record; `None` after a gap, where any record may follow.
+    hash: Option<Digest>,
+}
+
+impl Branch {
+    fn follows(&self, found: &Found) -> bool {
+        self.hash.is_none_or(|hash| hash == found.previous)
+    }
+
+    fn push(&mut self, position: Position, found: &Found) {
+        self.hash = Some(found.hash);
+        match self.runs.last_mut() {
+            Some(run) if run.copy == found.copy && run.last.next() == position => run.last = position,
+            Some(_) | None => self.runs.push(Run { first: position, last: position, copy: found.copy }),
+        }
+    }
+}
+
+/// Reads all copies, and combines them. Where several copies hold a record, it is taken from the first of them. With a
+/// head hash, the history ends with the record that has this hash, and other histories are ignored.
+pub async fn merge(
+    copies: &[DamagedCopy],
+    head: Option<Digest>,
+    mut progress: impl FnMut(Position),
+) -> Result<MergedLog, MergeError> {
+    let last = copies.iter().map(|copy| copy.last_known).max().unwrap_or_default();
+    let merged = |branch: Branch, last| {
+        let copies = copies.iter().map(|copy| copy.log.clone()).collect();
+        Ok(MergedLog { copies, runs: branch.runs, last })
+    };
+    let mut readers: Vec<_> =
+        copies.iter().map(|copy| IntactRecords::of(&*copy.log, copy.last_known)).collect();
+    let mut ends = vec![(Position::START, Digest::of(b"")); copies.len()];
+    let mut contradiction: Option<(Position, [Found; 2])> = None;
+    // At most one for each copy: two branches never end with the same record.
+    let mut branches = vec![Branch { runs: vec![], hash: Some(Digest::of(b"")) }];
+    for position in (1..=last.0).map(Position) {
+        let mut found: Vec<Found> = vec![];
+        for (copy, reader) in readers.iter_mut().enumerate() {
+            let record = reader.at(position).await.map_err(|error| MergeError::Copy(copy, error))?;
+            let Some((record, commit)) = record else { continue };
+            let hash = Digest::of(&record.bytes);
+            ends[copy] = (position, hash);
+            if found.iter().all(|other| other.hash != hash) {
+                found.push(Found {
+                    copy,
+                    hash,
+                    previous: commit.previous,
+                    commit: commit.id,
+                    time: commit.time,
+                });
+            }
+        }
+        let is_gap = branches.len() == 1 && !found.iter().any(|found| branches[0].follows(found));
+        for mut branch in mem::take(&mut branches) {
+            let mut next: Vec<_> = found.iter().filter(|found| branch.follows(found)).collect();
+            let last = next.pop();
+            branches.extend(next.into_iter().map(|found| {
+                let mut fork = branch.clone();
+                fork.push(position, found);
+                fork
+            }));
+            if let Some(found) = last {
+                branch.push(position, found);
+                branches.push(branch);
+            } else if is_gap {
+                branches.push(Branch { hash: None, ..branch });
+            }
+        }
+        if head.is_some()
+            && let Some(chosen) = branches.iter().position(|branch| branch.hash == head)
+        {
+            return merged(branches.swap_remove(chosen), position);
+        }
+        if contradiction.is_none() && found.len() > 1 {
+            let mut sides = found.into_iter();
+            contradiction = sides.next().zip(sides.next()).map(|(one, other)| (position, [one, other]));
+        }
+        progress(position);
+    }
+    if let Some(head) = head {
+        return Err(MergeError::NoSuchHead(head));
+    }
+    match (contradiction, branches.pop()) {
+        (None, Some(branch)) => merged(branch, last),
+        (Some((position, sides)), _) => {
+            let sides =
+                sides.map(|Found { copy, commit, time, .. }| Side { copy, commit, time, last: ends[copy] });
+            Err(MergeError::Contradiction(Box::new(Contradiction { position, sides })))
+        }
+        (None, None) => unreachable!("without a contradiction there is one branch"),
+    }
+}
+
+impl MergedLog {
+    /// The last position that a copy is known to have had, or the one with the chosen head hash.
+    pub fn last(&self) -> Position {
+        self.last
+    }
+
+    /// The first and last positions of the records up to `end` that are read from this copy.
+    pub fn read_from(&self, copy: usize, end: Position) -> Vec<(Position, Position)> {
+        let runs = self.runs.iter().filter(|run| run.copy == copy && run.first <= end);
+        runs.map(|run| (run.first, run.last.min(end))).collect()
+    }
+}
+
+#[async_trait]
+impl LogSource for MergedLog {
+    async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
+        let next = after.next();
+        if next > self.last {
+            return Ok(vec![]);
+        }
+        let run = self.runs.partition_point(|run| run.last < next);
+        let Some(run) = self.runs.get(run).filter(|run| run.first <= next) else {
+            return Err(Fault::Damaged.error(format!("no copy holds an intact commit for position {next}")));
+        };
+        let left = usize::try_from(run.last.0 - after.0).unwrap_or(usize::MAX);
+        let bound = ReadBound { records: bound.records.min(left), ..bound };
+        self.copies[run.copy].read(after, bound).await
+    }
+
+    async fn head(&self) -> Result<Position, LogError> {
+        Ok(self.last)
+    }
+
+    async fn wait_for(&self, _: Position, _: Duration) -> Result<(), LogError> {
+        Ok(())
+    }
+
+    fn durability(&self) -> Durability {
+        self.copies[0].durability()
+    }
+}
