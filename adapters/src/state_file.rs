@@ -118,7 +118,9 @@ impl StateFile {
         }
         let time = now.to_rfc3339_opts(SecondsFormat::Millis, true);
         let line = serde_json::to_string(&Acceptance { time, log: &self.log, recorded, accepted })?;
-        append_line(&self.journal(), &line)?;
+        let journal = self.journal();
+        append_line(&journal, &line)
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", journal.display())))?;
         match accepted {
             Some(identity) => self.write(identity),
             None => if_exists(fs::remove_file(&self.file)).map(drop),

@@ -265,7 +265,7 @@ fn an_embedded_log_that_is_gone_is_not_created_again() {
         fs::create_dir(&disk).unwrap();
         is_rejected(&mut app, "no store at ");
         assert_eq!(fs::read_dir(&disk).unwrap().count(), 0, "{engine}: nothing is created");
-        accept(&app, &["--yes"]).exits_with(0).prints("given up    all of them");
+        accept(&app, &["--yes"]).exits_with(0).prints("given up    1 commit, position 1;");
         assert_eq!(fs::read_dir(&disk).unwrap().count(), 0, "{engine}: nothing is created");
         app.start_again();
         assert_eq!(app.post(REX).json()["id"], 1);
@@ -322,7 +322,7 @@ fn an_older_log_is_accepted_by_the_command_in_the_message_and_the_journal_says_s
     let (code, output) = on_terminal("yes\n");
     assert_eq!(code, Some(0), "{output}");
     for words in
-        ["up to position 2, at 20", "up to position 5, at 20", "at least 3 commits, after position 2;"]
+        ["up to position 2, at 20", "up to position 5, at 20", "at least 3 commits, positions 3 to 5;"]
     {
         assert!(output.contains(words), "{words}: {output}");
     }

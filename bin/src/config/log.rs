@@ -104,8 +104,8 @@ pub(crate) enum LogCommand {
         source: SourceArgument,
     },
     /// Accept a log that the service has rejected because it lacks commits which the node has applied. Prints these
-    /// commits, asks for confirmation, replaces the state file and adds a line to accepted.jsonl next to it. Stop the
-    /// nodes of this state directory first.
+    /// commits, asks for confirmation, replaces the state file and adds a line to accepted.jsonl next to it.
+    /// Restart the nodes of this state directory afterwards.
     Accept {
         #[command(flatten)]
         store: StoreArgument,

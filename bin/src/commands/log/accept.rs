@@ -122,19 +122,24 @@ fn given_up(recorded: Option<&LogIdentity>, found: &Found) -> String {
     let Some(recorded) = recorded else {
         return "unknown: commits that the node has applied may be missing from the log".to_owned();
     };
-    let position = recorded.position;
+    let newest = recorded.position;
     let lost = match found.identity() {
-        Some(log) if log.first == recorded.first && log.position < position => {
-            let lost = position.0 - log.position.0;
-            format!("at least {}, after position {}", report::commits(lost), log.position)
+        Some(log) if log.first == recorded.first && log.position < newest => {
+            format!("at least {}", positions(log.position.next(), newest))
         }
         Some(log) if log.first == recorded.first => {
-            format!("at least the commit at position {position}: the log holds a different one there")
+            format!("at least {}, where the log holds a different commit", positions(newest, newest))
         }
-        Some(_) => "all of them: the log begins with a different commit".to_owned(),
-        None => "all of them".to_owned(),
+        Some(_) => format!("{}: the log begins with a different commit", positions(Position(1), newest)),
+        None => positions(Position(1), newest),
     };
     format!("{lost}; the ids of their pets are assigned again")
+}
+
+fn positions(first: Position, last: Position) -> String {
+    let count = last.0 - first.0 + 1;
+    let (commits, word) = if count == 1 { ("commit", "position") } else { ("commits", "positions") };
+    format!("{count} {commits}, {word} {}", report::ranges(&[(first, last)]))
 }
 
 fn at(position: Position, time: Option<DateTime<Utc>>) -> String {

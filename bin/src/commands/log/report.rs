@@ -50,11 +50,6 @@ pub(super) fn tally(tally: &Tally) {
     }
 }
 
-/// Formats a number of commits.
-pub(super) fn commits(number: u64) -> String {
-    if number == 1 { "1 commit".to_owned() } else { format!("{number} commits") }
-}
-
 /// Formats ranges of positions: `42, 57 to 60`.
 pub(super) fn ranges(ranges: &[(Position, Position)]) -> String {
     let texts = ranges
