@@ -319,9 +319,9 @@ mod tests {
         let url = StoreUrl::Engine { engine: &TABLE[0], place };
         contract::a_reopened_log_holds_everything(async || open_log(&url).await.unwrap()).await;
         let id = CommitId(uuid::Uuid::nil());
-        let known = LogIdentity { first: id, position: Position(20), newest: id };
+        let known = LogIdentity { first: id, position: Position(40), newest: id };
         let log = open_known_log(&url, Some(known)).await.unwrap();
-        assert_eq!(log.head().await, Ok(Position(20)));
+        assert_eq!(log.head().await, Ok(Position(40)));
         log.close().await;
         let log = open_source(&url, &AccessArguments::default()).await.unwrap();
         let salvaged = salvage(&url).await.unwrap();
