@@ -94,7 +94,7 @@ struct Arrival {
 /// A time after a commit in which the nodes of the ring do not append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Break {
-    /// One slot, and the time that the last near user of a break needed.
+    /// One slot, and the time that the last near user of a break needed if that was more than a slot.
     Short,
     /// For a distant node.
     Long,
@@ -298,6 +298,7 @@ impl Turns {
     fn length(&self, of: Option<Break>) -> Duration {
         match of {
             None => Duration::ZERO,
+            Some(Break::Short) if self.near_use < self.slot() => self.slot(),
             Some(Break::Short) => self.slot() + self.near_use,
             Some(Break::Long) => LONG_BREAK,
         }
