@@ -4,12 +4,12 @@ use std::{path::Path, sync::Arc};
 
 use adapters::event_log::{sled::SledLog, sqlite::SqliteLog};
 use application::{
-    Digest, OwnerId,
+    Digest, OwnerId, Version,
     log::{
         codec,
         commit::{Commit, Entry, NodeId},
     },
-    ports::{CommitId, EventLog, Position, Record},
+    ports::{CommitId, EventLog, Position, ReadBound, Record},
 };
 use chrono::DateTime;
 use domain::test_values::{self, named};
@@ -41,6 +41,22 @@ pub fn history(commits: u64, pets: i64, entry: impl Fn(i64) -> Entry) -> impl It
         record
     };
     (1..=commits).map(record)
+}
+
+/// Fills a store of an embedded engine with so many commits of one pet.
+pub fn fill_embedded(url: &str, commits: u64) {
+    let (engine, path) = url.split_once(':').expect("the URL of an embedded engine");
+    let log = open_embedded(engine, Path::new(path));
+    tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
+        let records: Vec<_> = history(commits, 1, |id| added(id, "Rex")).collect();
+        let mut head = Version::START;
+        for batch in records.chunks(ReadBound::APPEND.records) {
+            let position = log.append_many(head, batch).await.expect("nothing else writes");
+            head = batch.iter().fold(head, |head, record| head.then(record.id));
+            assert_eq!(position, head.position, "embedded engines store all or none");
+        }
+        log.close().await;
+    });
 }
 
 /// The entry that adds a pet with this name.

@@ -19,7 +19,7 @@ pub use app::App;
 pub use browser::Browser;
 pub use chance::Chance;
 pub use faulty_log::{FaultyLog, LogFault, in_format};
-pub use history::{added, history, open_embedded};
+pub use history::{added, fill_embedded, history, open_embedded};
 pub use http::{Call, Connection, REX, Response, ids, json_of, raw};
 pub use nats::{NatsCluster, NatsServer, NatsSync};
 pub use network::Network;

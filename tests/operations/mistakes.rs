@@ -9,7 +9,9 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use harness::{App, Finished, finished, key_file, petstore, program, serve, signal, wait_until};
+use harness::{
+    App, Finished, fill_embedded, finished, key_file, petstore, program, serve, signal, wait_until,
+};
 use tempfile::TempDir;
 
 use super::tls::start_secure;
@@ -314,7 +316,10 @@ fn an_interrupted_export_says_what_to_do() {
 
 #[test]
 fn an_interrupted_import_says_what_to_do_and_resumes() {
-    let (directory, store) = store_with(3);
+    let directory = TempDir::new().unwrap();
+    let store = format!("sled:{}", directory.path().join("log").display());
+    // More than one batch.
+    fill_embedded(&store, 1_002);
     let export = petstore(["log", "export", "--store", &store]).stdout;
     let target = directory.path().join("target");
     let to = format!("sled:{}", target.display());
@@ -327,8 +332,8 @@ fn an_interrupted_import_says_what_to_do_and_resumes() {
         .unwrap();
     let lines: Vec<_> = export.split_inclusive('\n').collect();
     let mut input = import.stdin.take().unwrap();
-    input.write_all(lines[..2].concat().as_bytes()).unwrap();
-    wait_until("two commits are stored", || mark(&target) == 2);
+    input.write_all(lines[..1_001].concat().as_bytes()).unwrap();
+    wait_until("the first batch is stored", || mark(&target) >= 1_000);
     interrupt(import, "INT")
         .exits_with(1)
         .says("petstore: interrupted; a copy or import resumes when it is started again\n");

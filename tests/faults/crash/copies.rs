@@ -8,9 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use application::{Version, ports::ReadBound};
 use harness::{
-    App, Chance, NatsCluster, NatsSync, PostgresServer, digest, free_port, key_file, open_embedded, petstore,
+    App, Chance, NatsCluster, NatsSync, PostgresServer, digest, fill_embedded, free_port, key_file, petstore,
     program,
 };
 use tempfile::TempDir;
@@ -68,22 +67,7 @@ impl Copy<'_> {
 fn history(engine: Engine, directory: &Path) -> String {
     std::fs::create_dir(directory).unwrap();
     let url = engine.url(directory);
-    let (scheme, path) = url.split_once(':').unwrap();
-    let log = open_embedded(scheme, Path::new(path));
-    tokio::runtime::Runtime::new().unwrap().block_on(async {
-        let records: Vec<_> = harness::history(COMMITS, 1, |id| harness::added(id, "Rex")).collect();
-        let mut head = Version::START;
-        for batch in records.chunks(ReadBound::APPEND.records) {
-            let position = log.append_many(head, batch).await.unwrap();
-            assert_eq!(
-                position.0,
-                head.position.0 + batch.len() as u64,
-                "embedded engines store all or none"
-            );
-            head = batch.iter().fold(head, |head, record| head.then(record.id));
-        }
-        log.close().await;
-    });
+    fill_embedded(&url, COMMITS);
     url
 }
 
