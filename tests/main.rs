@@ -38,6 +38,7 @@ mod storage {
     mod nats;
     mod nodes;
     mod point_in_time;
+    mod object_store;
     mod postgres;
     mod replay;
     mod restart;

@@ -8,6 +8,8 @@ mod loopback;
 pub mod memory;
 #[cfg(feature = "nats")]
 pub mod nats;
+#[cfg(feature = "s3")]
+pub mod object_store;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod remote;
@@ -20,6 +22,15 @@ use std::sync::Arc;
 use application::ports::{
     AppendError, Durability, DurabilityLevel, Fault, LogError, LogSource, Position, Record,
 };
+
+/// What a log is opened read-only for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadPurpose {
+    /// The records are used. An engine that holds them twice may read the faster copy.
+    Use,
+    /// The log is checked: the records are read from where they were appended.
+    Verify,
+}
 
 /// The readable part of a log that may be damaged.
 pub struct SalvagedLog {

@@ -4,12 +4,14 @@ use std::{pin::Pin, sync::Arc};
 
 #[cfg(feature = "nats")]
 use adapters::event_log::nats::NatsLog;
+#[cfg(feature = "s3")]
+use adapters::event_log::object_store::{ObjectLog, Variables};
 #[cfg(feature = "postgres")]
 use adapters::event_log::postgres::PostgresLog;
 #[cfg(feature = "sqlite")]
 use adapters::event_log::sqlite::Sqlite;
 use adapters::event_log::{
-    SalvagedLog,
+    ReadPurpose, SalvagedLog,
     embedded::{self, EmbeddedLog, ReadOnlyLog},
     memory::MemoryLog,
     sled::Sled,
@@ -32,7 +34,7 @@ static ENGINES: &[EngineEntry] = &[
         open_existing: |url, newest| {
             Box::pin(async move { Ok(opened(PostgresLog::open_preferring(&url, newest).await?)) })
         },
-        read: |url| Box::pin(async move { Ok(source(PostgresLog::open_existing(&url).await?)) }),
+        read: |url, _| Box::pin(async move { Ok(source(PostgresLog::open_existing(&url).await?)) }),
         salvage: |url| {
             Box::pin(async move { SalvagedLog::new(PostgresLog::open_existing(&url).await?).await })
         },
@@ -44,8 +46,32 @@ static ENGINES: &[EngineEntry] = &[
         access: LogAccess::Shared,
         open: |url| Box::pin(async move { Ok(opened(NatsLog::open(&url).await?)) }),
         open_existing: |url, _| Box::pin(async move { Ok(opened(NatsLog::open_existing(&url).await?)) }),
-        read: |url| Box::pin(async move { Ok(source(NatsLog::open_existing(&url).await?)) }),
+        read: |url, _| Box::pin(async move { Ok(source(NatsLog::open_existing(&url).await?)) }),
         salvage: |url| Box::pin(async move { SalvagedLog::new(NatsLog::salvage(&url).await?).await }),
+    },
+    #[cfg(feature = "s3")]
+    EngineEntry {
+        schemes: &["s3"],
+        location: Location::Server { form: "s3://BUCKET/PREFIX", log_name: ObjectLog::name_in },
+        access: LogAccess::Shared,
+        open: |url| {
+            Box::pin(async move { Ok(opened(ObjectLog::open(&url, &Variables::of_this_process()).await?)) })
+        },
+        open_existing: |url, _| {
+            Box::pin(async move {
+                Ok(opened(ObjectLog::open_existing(&url, &Variables::of_this_process()).await?))
+            })
+        },
+        read: |url, purpose| {
+            Box::pin(async move {
+                Ok(source(ObjectLog::read_only(&url, &Variables::of_this_process(), purpose).await?))
+            })
+        },
+        salvage: |url| {
+            Box::pin(async move {
+                SalvagedLog::new(ObjectLog::salvage(&url, &Variables::of_this_process()).await?).await
+            })
+        },
     },
     EngineEntry {
         schemes: &["memory"],
@@ -53,7 +79,7 @@ static ENGINES: &[EngineEntry] = &[
         access: LogAccess::Exclusive,
         open: |_| Box::pin(async { Ok(opened(MemoryLog::default())) }),
         open_existing: |_, _| Box::pin(async { Ok(opened(MemoryLog::default())) }),
-        read: |_| Box::pin(async { Ok(source(MemoryLog::default())) }),
+        read: |_, _| Box::pin(async { Ok(source(MemoryLog::default())) }),
         salvage: |_| Box::pin(async { SalvagedLog::new(MemoryLog::default()).await }),
     },
 ];
@@ -70,7 +96,7 @@ pub(crate) struct EngineEntry {
     /// Opens an existing log, if possible on a server that holds this commit. Creates nothing.
     pub(crate) open_existing: fn(String, Version) -> Opening<Log>,
     /// Opens an existing log read-only.
-    pub(crate) read: fn(String) -> Opening<Source>,
+    pub(crate) read: fn(String, ReadPurpose) -> Opening<Source>,
     /// Finds every readable record of a log that may be damaged, without changing it.
     pub(crate) salvage: fn(String) -> Opening<SalvagedLog>,
 }
@@ -81,7 +107,7 @@ pub(crate) enum Location {
     Path,
     /// Servers. The engine gets the whole URL.
     #[cfg_attr(
-        not(any(feature = "nats", feature = "postgres")),
+        not(any(feature = "nats", feature = "postgres", feature = "s3")),
         expect(dead_code, reason = "this build has no such engine")
     )]
     Server {
@@ -107,7 +133,7 @@ impl EngineEntry {
             access: LogAccess::Exclusive,
             open: |path| blocking(move || Ok(opened(EmbeddedLog::<E>::open(path)?))),
             open_existing: |path, _| blocking(move || Ok(opened(EmbeddedLog::<E>::open_existing(path)?))),
-            read: |path| blocking(move || Ok(source(ReadOnlyLog::open::<E>(path)?))),
+            read: |path, _| blocking(move || Ok(source(ReadOnlyLog::open::<E>(path)?))),
             salvage: |path| blocking(move || ReadOnlyLog::salvage::<E>(path)),
         }
     }

@@ -7,7 +7,7 @@ use adapters::{
         RateLimit,
         api_keys::{ApiKeys, KeyFile},
     },
-    event_log::{SalvagedLog, remote::RemoteLog},
+    event_log::{ReadPurpose, SalvagedLog, remote::RemoteLog},
     log_once::{Change, LogOnce},
     read_model::MemoryReadModel,
     state_file::StateFile,
@@ -94,9 +94,18 @@ fn engine_of(url: &StoreUrl) -> Result<(&'static EngineEntry, String), LogError>
 
 /// Opens a log read-only. It may be the log of a running service.
 pub(crate) async fn open_source(url: &StoreUrl, access: &AccessArguments) -> Result<Source, LogError> {
+    open_source_to(ReadPurpose::Use, url, access).await
+}
+
+/// Opens a log read-only for this purpose.
+pub(crate) async fn open_source_to(
+    purpose: ReadPurpose,
+    url: &StoreUrl,
+    access: &AccessArguments,
+) -> Result<Source, LogError> {
     let StoreUrl::Service(service) = url else {
         let (engine, place) = engine_of(url)?;
-        return (engine.read)(place).await;
+        return (engine.read)(place, purpose).await;
     };
     let key = access.key().map_err(|problem| Fault::CannotOpen.error(problem))?;
     let key = key.ok_or_else(|| {

@@ -2,6 +2,7 @@
 
 mod app;
 mod browser;
+mod ceph;
 mod chance;
 mod engine;
 mod faulty_log;
@@ -17,6 +18,7 @@ mod tools;
 
 pub use app::App;
 pub use browser::Browser;
+pub use ceph::{ACCESS_KEY, Gateway, SECRET_KEY, wrapper};
 pub use chance::Chance;
 pub use faulty_log::{FaultyLog, LogFault, in_format};
 pub use history::{added, fill_embedded, history, open_embedded};

@@ -1,5 +1,6 @@
 //! `petstore log verify`: reads and checks a whole log. For a damaged log, it reports where and what can be salvaged.
 
+use adapters::event_log::ReadPurpose;
 use anyhow::bail;
 use application::{
     Digest,
@@ -13,7 +14,7 @@ use crate::{config::SourceArgument, wire};
 pub(super) async fn run(source: &SourceArgument, head: Option<Digest>) -> anyhow::Result<()> {
     let url = &source.store;
     let mut tally = Tally::default();
-    let (error, first_bad) = match wire::open_source(url, &source.access).await {
+    let (error, first_bad) = match wire::open_source_to(ReadPurpose::Verify, url, &source.access).await {
         Ok(log) => match check(&*log, &mut tally, head).await {
             Ok(known) => {
                 report::field(

@@ -1,0 +1,121 @@
+//! `log.json`, the marker of a log: found, or created once the server has shown that it creates an object only once.
+
+use std::sync::Arc;
+
+use application::ports::{Fault, LogError};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+use super::bucket::{Bucket, NotCreated};
+
+const MARKER: &str = "log.json";
+/// The number of the layout of keys and objects.
+const FORMAT: u64 = 1;
+/// Where a new log races for keys. The objects stay, because petstore never deletes one.
+const PROBES: &str = "probes";
+const PROBE_KEYS: usize = 20;
+const PROBE_TASKS: usize = 32;
+
+#[derive(Serialize, Deserialize)]
+struct Marker {
+    format: u64,
+    log: Uuid,
+}
+
+/// Returns the id of the log under the prefix. `None` if there is no marker.
+pub(super) async fn find(bucket: &Bucket) -> Result<Option<Uuid>, LogError> {
+    let Some(bytes) = bucket.get(&bucket.key(&[MARKER])).await? else { return Ok(None) };
+    let place = &bucket.address.prefix;
+    let marker: Marker = serde_json::from_slice(&bytes).map_err(|_| {
+        Fault::Foreign.error(format!(
+            "{place}/{MARKER} was not written by petstore, or is damaged: restore it, or use another prefix"
+        ))
+    })?;
+    if marker.format == FORMAT {
+        return Ok(Some(marker.log));
+    }
+    Err(Fault::UnsupportedFormat.error(format!(
+        "{place}/{MARKER} has the format {}, and this version of petstore reads only {FORMAT}; use the version that wrote it",
+        marker.format
+    )))
+}
+
+/// The error of a missing marker.
+pub(super) fn missing(bucket: &Bucket) -> LogError {
+    let (name, prefix) = (&bucket.address.bucket, &bucket.address.prefix);
+    Fault::FilesMissing.error(format!(
+        "{prefix}/{MARKER} does not exist in the bucket {name}: restore the objects of the log, or check the URL"
+    ))
+}
+
+/// Returns the id of the log, and creates the log if the prefix is empty.
+pub(super) async fn find_or_create(bucket: &Arc<Bucket>) -> Result<Uuid, LogError> {
+    if let Some(log) = find(bucket).await? {
+        return Ok(log);
+    }
+    let probes = bucket.key(&[PROBES]);
+    let others = bucket.list(&bucket.address.prefix, "", 1_000).await?;
+    if others.iter().any(|object| !object.location.prefix_matches(&probes)) {
+        return Err(missing(bucket));
+    }
+    let log = Uuid::now_v7();
+    probe(bucket, log).await?;
+    let marker =
+        serde_json::to_vec(&Marker { format: FORMAT, log }).expect("text and numbers always serialise");
+    match bucket.create(&bucket.key(&[MARKER]), marker.into()).await {
+        Ok(()) => {}
+        Err(NotCreated::Exists | NotCreated::Unclear(_)) => {}
+        Err(NotCreated::Rejected(error)) => return Err(error),
+    }
+    // Another node may have created it first.
+    find(bucket).await?.ok_or_else(|| missing(bucket))
+}
+
+/// Rejects a server that creates an object twice: tasks race for new keys, and each key must have one winner, whose
+/// bytes are stored.
+async fn probe(bucket: &Arc<Bucket>, log: Uuid) -> Result<(), LogError> {
+    for number in 0..PROBE_KEYS {
+        let key = bucket.key(&[PROBES, &log.to_string(), &number.to_string()]);
+        let mut rivals = JoinSet::new();
+        for task in 0..PROBE_TASKS {
+            let (bucket, key) = (bucket.clone(), key.clone());
+            rivals.spawn(async move {
+                let bytes = Bytes::from(format!("{task}\n"));
+                (bucket.create(&key, bytes.clone()).await, bytes)
+            });
+        }
+        let mut winners = Vec::new();
+        for (outcome, bytes) in rivals.join_all().await {
+            match outcome {
+                Ok(()) => winners.push(bytes),
+                Err(NotCreated::Exists) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let stored = bucket.get(&key).await?;
+        let server = &bucket.server;
+        match &winners[..] {
+            [winner] if stored.as_ref() == Some(winner) => {}
+            [] => {
+                return Err(
+                    Fault::Unreachable.error(format!("{server} created none of {PROBE_TASKS} objects"))
+                );
+            }
+            [_] => {
+                return Err(Fault::CannotOpen.error(format!(
+                    "{server} cannot hold a log: it confirmed an object, but returned a different one"
+                )));
+            }
+            several => {
+                return Err(Fault::CannotOpen.error(format!(
+                    "{server} cannot hold a log: {} of {PROBE_TASKS} requests created the same object, so it ignores \
+                     If-None-Match or checks it too early; use a server that creates an object only once",
+                    several.len()
+                )));
+            }
+        }
+    }
+    Ok(())
+}
