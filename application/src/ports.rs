@@ -115,7 +115,7 @@ pub struct StorageStats {
 pub struct Record {
     /// The id inside the bytes, so that engines can compare ids without decoding.
     pub id: CommitId,
-    /// The commit as [`codec`](crate::log::codec) encoded it.
+    /// The commit as [`codec`](crate::log::codec) encoded it: one line, without the line feed.
     pub bytes: Bytes,
 }
 

@@ -3,6 +3,7 @@
 
 use std::{
     fs::{self, File},
+    io::Write as _,
     net::{Ipv4Addr, SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -26,7 +27,7 @@ pub const SECRET_KEY: &str = "hunter2hunter2";
 struct Cluster {
     config: PathBuf,
     gateway: Gateway,
-    /// Kills the processes and removes the files when this process ends, however it ends.
+    /// Kills the processes and removes the files when this process ends.
     _cleaner: Child,
 }
 
@@ -171,6 +172,7 @@ impl Gateway {
     pub fn request(&self, method: &str, path: &str, body: Option<&[u8]>) -> Vec<u8> {
         let mut curl = Command::new("curl");
         curl.args(["--silent", "--show-error", "--fail-with-body", "--request", method])
+            .args(["--header", "x-amz-content-sha256: UNSIGNED-PAYLOAD"])
             .args(["--aws-sigv4", "aws:amz:us-east-1:s3", "--user", &format!("{ACCESS_KEY}:{SECRET_KEY}")])
             .arg(format!("{}/{path}", self.endpoint));
         let file = body.map(|body| {
@@ -178,6 +180,9 @@ impl Gateway {
             fs::write(file.path(), body).expect("a temporary file can be written");
             file
         });
+        if let Some(certificates) = &self.certificates {
+            curl.arg("--cacert").arg(certificates);
+        }
         if let Some(file) = &file {
             curl.arg("--data-binary").arg(format!("@{}", file.path().display()));
         }
@@ -191,7 +196,9 @@ impl Gateway {
     pub fn keys(&self, bucket: &str) -> Vec<String> {
         let mut keys = Vec::new();
         loop {
-            let after = keys.last().map_or(String::new(), |last: &String| format!("&start-after={last}"));
+            let after = keys
+                .last()
+                .map_or(String::new(), |last: &String| format!("&start-after={}", last.replace('/', "%2F")));
             let listed = self.request("GET", &format!("{bucket}?list-type=2{after}"), None);
             let listed = String::from_utf8_lossy(&listed).into_owned();
             let found = listed.split("<Key>").skip(1).filter_map(|rest| rest.split("</Key>").next());
@@ -249,15 +256,26 @@ fn start_cluster() -> Cluster {
         &["--create", "--addv", "a", &format!("[{monitor}]"), "--fsid", &fsid.to_string(), &map],
     );
     run(&config, "ceph-mon", &["-i", "a", "--mkfs", "--monmap", &map]);
-    let mon = daemon(&config, "ceph-mon").args(["-i", "a"]).spawn().expect("ceph-mon starts");
+    let mut cleaner = cleaner(&directory);
+    let mut remember = |child: &Child| {
+        let pids = cleaner.stdin.as_mut().expect("its input is a pipe");
+        writeln!(pids, "{}", child.id()).expect("the cleaner runs");
+    };
+    remember(&daemon(&config, "ceph-mon").args(["-i", "a"]).spawn().expect("ceph-mon starts"));
     // Waits for the monitor.
     run(&config, "ceph", &["osd", "new", &osd.to_string()]);
     run(&config, "ceph-osd", &["-i", "0", "--mkfs", "--osd-uuid", &osd.to_string()]);
-    let store = daemon(&config, "ceph-osd").args(["-i", "0"]).spawn().expect("ceph-osd starts");
+    let start_store = || daemon(&config, "ceph-osd").args(["-i", "0"]).spawn().expect("ceph-osd starts");
+    let mut store = start_store();
     wait_until("the store joins the cluster", || {
+        // A monitor that has only just started may reject it.
+        if store.try_wait().expect("a child can be asked").is_some() {
+            store = start_store();
+        }
         let state = ceph(&config, "ceph", &["osd", "stat"]).output().expect("ceph runs");
         String::from_utf8_lossy(&state.stdout).contains("1 up")
     });
+    remember(&store);
     // The store does this itself, unless it starts too early.
     let _ =
         ceph(&config, "ceph", &["osd", "crush", "add", "osd.0", "1.0", "host=h", "root=default"]).status();
@@ -265,18 +283,16 @@ fn start_cluster() -> Cluster {
     let user = ["user", "create", "--uid=test", "--display-name=test"];
     let keys = [format!("--access-key={ACCESS_KEY}"), format!("--secret-key={SECRET_KEY}")];
     run(&config, "radosgw-admin", &[&user[..], &[&keys[0], &keys[1]]].concat());
-    // Its input ends with this process.
-    let processes = [&mon, &store, &gateway.child.0].map(|child| child.id().to_string());
-    let cleaner = Command::new("sh")
-        .args(["-c", "read -r _; kill -9 $1 $2 $3; sleep 1; rm -rf \"$4\"", "clean-up"])
-        .args(&processes)
-        .arg(&directory)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("sh runs");
+    remember(&gateway.child.0);
     Cluster { config, gateway, _cleaner: cleaner }
+}
+
+/// Reads process ids until this process ends, however it ends. Then kills them and removes the directory.
+fn cleaner(directory: &Path) -> Child {
+    let script = "while read -r pid; do pids=\"$pids $pid\"; done; kill -9 $pids; sleep 1; rm -rf \"$1\"";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "cleaner"]).arg(directory);
+    shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("sh runs")
 }
 
 fn ceph(config: &Path, program: &str, arguments: &[&str]) -> Command {

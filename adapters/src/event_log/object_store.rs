@@ -20,7 +20,7 @@ use std::{collections::VecDeque, fmt, mem, slice, sync::Arc, time::Duration};
 
 use application::ports::{
     AppendError, CommitId, Durability, DurabilityLevel, EventLog, Fault, LogError, LogSource, Position,
-    RECORD_MAX, ReadBound, Record, StoredRecord, Version,
+    ReadBound, Record, StoredRecord, Version,
 };
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
@@ -42,8 +42,11 @@ use self::{
     reading::Run,
     segments::OpenSegment,
 };
-use super::{ReadPurpose, check_size};
+use super::{ReadPurpose, within_limit};
 
+/// The maximum size of a new object, in records and in bytes.
+const OBJECT_RECORDS_MAX: usize = 1_000;
+const OBJECT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// How long an append may take, and the additional time for each MiB.
 const APPEND_TIMEOUT: Duration = Duration::from_millis(3_500);
 const APPEND_TIMEOUT_PER_MIB: Duration = Duration::from_secs(1);
@@ -318,6 +321,10 @@ impl ObjectLog {
         }
         self.confirm(APPEND_CONFIRMATION).await.map_err(before_sending)?;
         let object = Object::of(expected.position.next(), records);
+        if object.records.len() != records.len() {
+            let detail = "a record with a line feed cannot be stored: records are lines";
+            return Err(AppendError::NotStored(Fault::WriteFailed.error(detail)));
+        }
         self.create(&object).await?;
         let newest = records.last().expect("an append has a record");
         self.record(&object, Author::ThisNode(newest.id));
@@ -470,8 +477,21 @@ impl LogSource for ObjectLog {
 #[async_trait]
 impl EventLog for ObjectLog {
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        check_size(record, RECORD_MAX)?;
-        self.store(expected, slice::from_ref(record)).await
+        self.append_many(expected, slice::from_ref(record)).await
+    }
+
+    /// Stores one object, or nothing.
+    async fn append_many(&self, expected: Version, records: &[Record]) -> Result<Position, AppendError> {
+        let records = within_limit(records, self.record_limit())?;
+        let mut bytes = 0;
+        let fits = records.iter().take(OBJECT_RECORDS_MAX).take_while(|record| {
+            bytes += record.bytes.len();
+            bytes <= OBJECT_BYTES_MAX
+        });
+        match fits.count() {
+            0 => Ok(expected.position),
+            count => self.store(expected, &records[..count]).await,
+        }
     }
 
     async fn close(&self) {

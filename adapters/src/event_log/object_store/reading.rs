@@ -9,14 +9,12 @@ use object_store::ObjectMeta;
 use tokio::{task, time::Instant};
 
 use super::{
-    Author, End, ObjectLog, Purpose,
+    Author, End, OBJECT_RECORDS_MAX, ObjectLog, Purpose,
     bucket::{Bucket, Object},
     layout::Layout,
     segments::{self, OpenSegment, Segment},
 };
 
-/// The maximum number of records in an object.
-pub(super) const OBJECT_RECORDS_MAX: u64 = 1_000;
 /// How much is read ahead: objects, and their bytes.
 const AHEAD_OBJECTS: usize = 1_000;
 const AHEAD_BYTES: u64 = 32 * 1024 * 1024;
@@ -122,7 +120,7 @@ pub(super) async fn end(bucket: &Bucket, layout: &Layout, purpose: Purpose) -> R
 
 /// The name after which a listing contains the object that holds `position`.
 fn before(position: Position) -> String {
-    Layout::name(Position(position.0.saturating_sub(OBJECT_RECORDS_MAX)))
+    Layout::name(Position(position.0.saturating_sub(OBJECT_RECORDS_MAX as u64)))
 }
 
 fn gap(position: Position, later: Position) -> LogError {
