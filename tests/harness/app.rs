@@ -47,6 +47,7 @@ impl App {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let place = Place::new(directory.path());
         let mut app = Self::stopped_on(program(), &place.store, directory, flags);
+        app.run_by(&place.wrapper);
         app.place = Some(place);
         app.start_again();
         app

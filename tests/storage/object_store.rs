@@ -1,9 +1,20 @@
 //! The log in object storage, on a real Ceph gateway.
 
+mod lost_requests;
+mod rejected_stores;
+mod replaced_logs;
+mod segments;
+mod tls;
+
 use std::sync::Arc;
 
-use application::{log::contract, ports::EventLog};
-use harness::Gateway;
+use adapters::event_log::object_store::{ObjectLog, Variables};
+use application::{
+    LogAccess, PetStore,
+    log::contract,
+    ports::{EventLog, LogError},
+};
+use harness::{Gateway, open_node};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn object_storage_keeps_the_contract() {
@@ -24,4 +35,30 @@ async fn object_storage_keeps_the_contract() {
 
 async fn open(url: &str) -> Arc<dyn EventLog> {
     Arc::new(Gateway::shared().open(url).await)
+}
+
+/// Opens a log with these variables.
+async fn open_with(url: &str, variables: Vec<(String, String)>) -> Result<ObjectLog, LogError> {
+    let variables: Variables = variables.into_iter().collect();
+    ObjectLog::open(url, &variables).await
+}
+
+/// A node on a log that it reaches through this endpoint.
+async fn node_via(endpoint: &str, url: &str) -> Arc<PetStore> {
+    let log = open_with(url, Gateway::shared().variables_via(endpoint)).await.unwrap();
+    Arc::new(open_node(Arc::new(log), LogAccess::Shared).await)
+}
+
+/// The bucket of a URL.
+fn bucket(url: &str) -> &str {
+    url.split('/').nth(2).unwrap()
+}
+
+/// Fills a new log with so many commits, and returns its URL.
+async fn filled(commits: u64) -> String {
+    let url = Gateway::shared().url();
+    let log = Gateway::shared().open(&url).await;
+    contract::fill(&log, application::Version::START, commits).await;
+    log.close().await;
+    url
 }

@@ -1,0 +1,173 @@
+//! A proxy between an HTTP client and its server that disturbs the requests that create something, in exactly the way a
+//! test asks for.
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time,
+};
+
+/// What happens to a PUT request.
+#[derive(Debug, Clone, Copy)]
+pub enum PutFault {
+    /// The server never gets it, and the client gets no response.
+    LoseRequest,
+    /// The server gets it, but the client gets no response.
+    LoseResponse,
+    /// The server gets it twice; the client gets the second response.
+    Repeat,
+    /// The server gets it so much later, even if the client has given up.
+    Delay(Duration),
+    /// The server gets it, but the client gets status 500.
+    HideResponse,
+    /// The server never gets it, and the client gets status 503.
+    Reject,
+    /// The server never gets it, and the client gets status 409, as from a conflict of two requests.
+    Conflict,
+}
+
+/// Forwards requests to one server. Ends with all its connections when dropped.
+#[derive(Debug)]
+pub struct HttpProxy {
+    address: SocketAddr,
+    line: Arc<Line>,
+    _accepting: JoinSet<()>,
+}
+
+#[derive(Debug)]
+struct Line {
+    upstream: SocketAddr,
+    /// The fault, and how many requests it still disturbs.
+    fault: Mutex<(Option<PutFault>, usize)>,
+    disturbed: AtomicUsize,
+}
+
+impl HttpProxy {
+    /// Listens on a free port of the loopback address and forwards to `upstream`.
+    pub async fn start(upstream: SocketAddr) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free loopback port");
+        let address = listener.local_addr().expect("a bound listener has an address");
+        let line = Arc::new(Line { upstream, fault: Mutex::new((None, 0)), disturbed: AtomicUsize::new(0) });
+        let mut accepting = JoinSet::new();
+        let accepted = line.clone();
+        accepting.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                connections.spawn(forward(client, accepted.clone()));
+                while connections.try_join_next().is_some() {}
+            }
+        });
+        Self { address, line, _accepting: accepting }
+    }
+
+    /// The endpoint for clients.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Disturbs the next PUT requests.
+    pub fn disturb(&self, fault: PutFault, requests: usize) {
+        *self.line.fault.lock() = (Some(fault), requests);
+    }
+
+    /// Disturbs no more requests.
+    pub fn heal(&self) {
+        *self.line.fault.lock() = (None, 0);
+    }
+
+    /// The number of requests that were disturbed.
+    pub fn disturbed(&self) -> usize {
+        self.line.disturbed.load(Ordering::Relaxed)
+    }
+}
+
+impl Line {
+    fn next_fault(&self, request: &[u8]) -> Option<PutFault> {
+        let mut fault = self.fault.lock();
+        if fault.1 == 0 || !request.starts_with(b"PUT ") {
+            return None;
+        }
+        fault.1 -= 1;
+        self.disturbed.fetch_add(1, Ordering::Relaxed);
+        fault.0
+    }
+
+    /// Sends a request over a connection of its own, and returns the whole response.
+    async fn exchange(&self, request: &[u8]) -> io::Result<Vec<u8>> {
+        let mut server = TcpStream::connect(self.upstream).await?;
+        server.write_all(request).await?;
+        let mut response = Vec::new();
+        server.read_to_end(&mut response).await?;
+        Ok(response)
+    }
+}
+
+/// Forwards one request, and closes the connection.
+async fn forward(mut client: TcpStream, line: Arc<Line>) -> io::Result<()> {
+    let Some(request) = receive(&mut client).await? else { return Ok(()) };
+    let response = match line.next_fault(&request) {
+        None => line.exchange(&request).await?,
+        Some(PutFault::LoseRequest) => return Ok(()),
+        Some(PutFault::LoseResponse) => {
+            line.exchange(&request).await?;
+            return Ok(());
+        }
+        Some(PutFault::Repeat) => {
+            line.exchange(&request).await?;
+            line.exchange(&request).await?
+        }
+        Some(PutFault::Delay(delay)) => {
+            time::sleep(delay).await;
+            line.exchange(&request).await?
+        }
+        Some(PutFault::HideResponse) => {
+            line.exchange(&request).await?;
+            error(500, "InternalError")
+        }
+        Some(PutFault::Reject) => error(503, "SlowDown"),
+        Some(PutFault::Conflict) => error(409, "ConditionalRequestConflict"),
+    };
+    client.write_all(&response).await?;
+    client.shutdown().await
+}
+
+/// Reads a request, and asks the server to close the connection after it.
+async fn receive(client: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
+    const HEAD_END: &[u8] = b"\r\n\r\n";
+    let mut request = Vec::new();
+    loop {
+        if let Some(head) = request.windows(HEAD_END.len()).position(|part| part == HEAD_END) {
+            let text = String::from_utf8_lossy(&request[..head]).to_lowercase();
+            let length =
+                text.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+            if request.len() >= head + HEAD_END.len() + length.unwrap_or(0) {
+                request.splice(head..head, *b"\r\nconnection: close");
+                return Ok(Some(request));
+            }
+        }
+        if client.read_buf(&mut request).await? == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+fn error(status: u16, code: &str) -> Vec<u8> {
+    let body = format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code></Error>");
+    let head = format!(
+        "HTTP/1.1 {status} {code}\r\ncontent-type: application/xml\r\ncontent-length: {}",
+        body.len()
+    );
+    format!("{head}\r\nconnection: close\r\n\r\n{body}").into_bytes()
+}

@@ -1,0 +1,176 @@
+//! Stores that cannot be used: each is rejected with one sentence, and nothing is changed or created.
+
+use std::{
+    net::TcpStream,
+    process::{Command, Stdio},
+};
+
+use harness::{
+    Finished, Gateway, Running, SECRET_KEY, finished, free_port, program, python_tool, wait_until,
+};
+
+use super::{bucket, filled};
+
+/// Starts a service that must not start.
+fn serve(url: &str, variables: Vec<(String, String)>) -> Finished {
+    let directory = tempfile::tempdir().unwrap();
+    let mut serve = Command::new(program());
+    serve
+        .args(["serve", "--listen", "127.0.0.1:0", "--store", url, "--keys"])
+        .arg(directory.path().join("keys.toml"));
+    finished(serve.envs(variables))
+}
+
+#[track_caller]
+fn is_rejected(finished: Finished, words: &str) {
+    assert!(!finished.stderr.contains(SECRET_KEY) && !finished.stdout.contains(SECRET_KEY), "{finished:?}");
+    let finished = finished.exits_with(1).says(words);
+    assert_eq!(finished.sentences(), 1, "{finished:?}");
+}
+
+/// rclone's server ignores `If-None-Match`.
+#[test]
+fn a_server_that_ignores_conditions_is_rejected() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("bucket")).unwrap();
+    let port = free_port();
+    let server = python_tool("rclone")
+        .args(["serve", "s3", "--addr", &format!("127.0.0.1:{port}"), "--auth-key", "key,hunter2hunter2"])
+        .arg(directory.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let _server = Running(server.unwrap());
+    wait_until("rclone listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let mut variables = Gateway::shared().variables_via(&format!("http://127.0.0.1:{port}"));
+    variables.push(("AWS_ACCESS_KEY_ID".into(), "key".into()));
+    is_rejected(serve("s3://bucket/pets", variables), "requests created the same object");
+    assert!(!directory.path().join("bucket/pets/log.json").exists(), "no log is created");
+}
+
+#[test]
+fn a_missing_bucket_is_named() {
+    let gateway = Gateway::shared();
+    is_rejected(
+        serve("s3://no-such-bucket/pets", gateway.variables()),
+        "the bucket no-such-bucket does not exist",
+    );
+}
+
+#[test]
+fn rejected_credentials_are_reported_without_the_secret() {
+    let gateway = Gateway::shared();
+    let url = gateway.url();
+    for (name, value) in [("AWS_ACCESS_KEY_ID", "stranger"), ("AWS_SECRET_ACCESS_KEY", "wrong-hunter2")] {
+        let mut variables = gateway.variables();
+        variables.push((name.into(), value.into()));
+        let rejected = serve(&url, variables);
+        assert!(!rejected.stderr.contains("wrong-hunter2"), "{rejected:?}");
+        is_rejected(rejected, "check the credentials");
+    }
+    assert_eq!(gateway.keys(bucket(&url)), [""; 0], "nothing is created");
+}
+
+#[test]
+fn plain_http_on_a_network_needs_a_waiver() {
+    let mut variables = Gateway::shared().variables_via("http://192.0.2.1:9000");
+    is_rejected(serve("s3://bucket/pets", variables.clone()), "AWS_ALLOW_HTTP=true");
+    variables.push(("AWS_ENDPOINT_URL".into(), "http://127.0.0.1:1".into()));
+    variables.push(("AWS_ALLOW_HTTP".into(), "true".into()));
+    let stat = Command::new(program())
+        .args(["log", "stat", "--store", "s3://b/p"])
+        .envs(variables)
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&stat.stderr);
+    assert!(stderr.contains("cannot connect to 127.0.0.1:1"), "{stderr}");
+}
+
+#[test]
+fn a_command_that_reads_creates_nothing() {
+    let gateway = Gateway::shared();
+    let url = gateway.url();
+    for command in ["stat", "verify", "export"] {
+        let rejected = gateway.petstore(&["log", command, "--store", &url]);
+        is_rejected(rejected, "log.json does not exist");
+    }
+    assert_eq!(gateway.keys(bucket(&url)), [""; 0]);
+}
+
+/// Damages a log of five commits, and expects the service and `log verify` to reject it with these words.
+async fn damage(words: &str, damage: impl FnOnce(&Gateway, &str, &str)) {
+    let gateway = Gateway::shared();
+    let url = filled(5).await;
+    let keys = gateway.keys(bucket(&url));
+    let third = keys.iter().find(|key| key.ends_with("/commits/00000000000000000003")).unwrap();
+    let (bucket, third) = (bucket(&url), third.as_str());
+    damage(gateway, bucket, third);
+    let before = gateway.objects(bucket);
+    is_rejected(serve(&url, gateway.variables()), words);
+    let verified = gateway.petstore(&["log", "verify", "--store", &url]).exits_with(1).says(words);
+    assert_eq!(verified.sentences(), 1, "{verified:?}");
+    assert_eq!(gateway.objects(bucket), before, "nothing is changed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_marker_is_not_a_new_log() {
+    damage("pets/log.json does not exist", |gateway, bucket, _| {
+        gateway.request("DELETE", &format!("{bucket}/pets/log.json"), None);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_marker_is_not_used() {
+    damage("log.json was not written by petstore", |gateway, bucket, _| {
+        gateway.request("PUT", &format!("{bucket}/pets/log.json"), Some(b"{}"));
+    })
+    .await;
+    damage("has the format 2", |gateway, bucket, _| {
+        let marker = br#"{"format":2,"log":"00000000-0000-0000-0000-000000000000"}"#;
+        gateway.request("PUT", &format!("{bucket}/pets/log.json"), Some(marker));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_object_is_not_the_end_of_the_log() {
+    damage(
+        "the commit at position 3 is missing, but the log continues at position 4",
+        |gateway, bucket, third| {
+            gateway.request("DELETE", &format!("{bucket}/{third}"), None);
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn empty_truncated_and_foreign_objects_are_damage() {
+    damage("is empty", |gateway, bucket, third| {
+        gateway.request("PUT", &format!("{bucket}/{third}"), Some(b""));
+    })
+    .await;
+    damage("is truncated", |gateway, bucket, third| {
+        let bytes = gateway.request("GET", &format!("{bucket}/{third}"), None);
+        gateway.request("PUT", &format!("{bucket}/{third}"), Some(&bytes[..bytes.len() / 2]));
+    })
+    .await;
+    damage("the commit at position 3 is damaged", |gateway, bucket, third| {
+        gateway.request("PUT", &format!("{bucket}/{third}"), Some(b"hello\n"));
+    })
+    .await;
+}
+
+/// Salvage copies the commits around a missing object.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_remaining_commits_can_be_salvaged() {
+    let gateway = Gateway::shared();
+    let url = filled(5).await;
+    let third =
+        gateway.keys(bucket(&url)).into_iter().find(|key| key.ends_with("03") && key.contains("/commits/"));
+    gateway.request("DELETE", &format!("{}/{}", bucket(&url), third.unwrap()), None);
+    let to = gateway.url();
+    gateway.petstore(&["log", "salvage", "--from", &url, "--to", &to]);
+    let verified = gateway.petstore(&["log", "verify", "--store", &to]).exits_with(0);
+    assert_eq!(verified.value("pets"), "4");
+}

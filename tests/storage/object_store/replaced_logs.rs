@@ -1,0 +1,75 @@
+//! A prefix that is deleted, restored or replaced while a node lives: the node writes nothing there until its log is back.
+
+use harness::{App, Gateway};
+
+use super::bucket;
+
+/// A running service with three pets, and the objects of its log.
+fn service() -> (App, String, Vec<(String, Vec<u8>)>) {
+    let gateway = Gateway::shared();
+    let url = gateway.url();
+    let mut app = App::stopped(&url, &[]);
+    app.run_by(&gateway.wrapper());
+    app.start_again();
+    for name in ["Rex", "Tom", "Kit"] {
+        app.add(name);
+    }
+    let objects = gateway.objects(bucket(&url));
+    (app, url, objects)
+}
+
+fn delete_all(url: &str) {
+    for key in Gateway::shared().keys(bucket(url)) {
+        Gateway::shared().request("DELETE", &format!("{}/{key}", bucket(url)), None);
+    }
+}
+
+fn restore(url: &str, objects: &[(String, Vec<u8>)]) {
+    for (key, bytes) in objects {
+        Gateway::shared().request("PUT", &format!("{}/{key}", bucket(url)), Some(bytes));
+    }
+}
+
+#[test]
+fn a_deleted_prefix_is_not_written_to_and_can_be_restored() {
+    let (app, url, objects) = service();
+    delete_all(&url);
+    app.wait_until_not_ready();
+    assert_eq!(app.post(r#"{"name":"lost","categoryId":7}"#).status, 503);
+    assert_eq!(app.all_pets().len(), 3, "reads continue");
+    assert_eq!(Gateway::shared().keys(bucket(&url)), [""; 0], "nothing is written to the deleted prefix");
+    restore(&url, &objects);
+    app.wait_until_ready();
+    app.add("Ada");
+    assert_eq!(app.all_pets().len(), 4);
+}
+
+/// The newest commit is missing after a restore of an older backup.
+#[test]
+fn an_older_state_is_not_written_to() {
+    let (app, url, objects) = service();
+    delete_all(&url);
+    app.wait_until_not_ready();
+    let older: Vec<_> =
+        objects.iter().filter(|(key, _)| !key.ends_with("/commits/00000000000000000003")).cloned().collect();
+    restore(&url, &older);
+    assert_eq!(app.post(r#"{"name":"lost","categoryId":7}"#).status, 503);
+    app.wait_for_log("the log lacks applied commits");
+    assert_eq!(Gateway::shared().objects(bucket(&url)), older, "nothing is changed");
+    restore(&url, &objects);
+    app.wait_until_ready();
+    app.add("Ada");
+}
+
+#[test]
+fn another_log_in_the_same_place_is_not_written_to() {
+    let (app, url, _) = service();
+    delete_all(&url);
+    app.wait_until_not_ready();
+    let (other, other_url, others) = service();
+    drop(other);
+    restore(&url, &others);
+    assert_eq!(app.post(r#"{"name":"lost","categoryId":7}"#).status, 503);
+    app.wait_for_log("holds another log than the one that was opened");
+    assert_eq!(Gateway::shared().objects(bucket(&url)), Gateway::shared().objects(bucket(&other_url)));
+}
