@@ -66,7 +66,8 @@ pub(crate) fn rejection(error: &(dyn Error + 'static), option: &str) -> Option<S
 
 fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
     match error.downcast_ref::<io::Error>() {
-        Some(error) => error.get_ref()?.downcast_ref(),
+        // Some clients wrap the error more than once.
+        Some(error) => tls_error(error.get_ref()?),
         None => error.downcast_ref(),
     }
 }

@@ -19,7 +19,8 @@ async fn adds_one_pet(fault: PutFault, requests: usize) {
     let rex = rex.unwrap_or_else(|error| panic!("{fault:?}: {error:?}"));
     assert_eq!(rex.id.get(), 2, "{fault:?}");
     create(&store, "third").await.unwrap();
-    let names: Vec<_> = all_pets(&store).unwrap().iter().map(|pet| pet.details.name.as_str().to_owned()).collect();
+    let names: Vec<_> =
+        all_pets(&store).unwrap().iter().map(|pet| pet.details.name.as_str().to_owned()).collect();
     assert_eq!(names, ["first", "Rex", "third"], "{fault:?}");
     let log = open(&url).await;
     assert_eq!(log.head().await.map(|head| head.0), Ok(3), "{fault:?}: one commit for each pet");

@@ -1,60 +1,88 @@
 //! Segments: readers use them, never need them, and no command trusts a damaged one.
 
+use adapters::event_log::object_store::ObjectLog;
 use application::{
-    Version,
-    log::contract,
-    ports::{EventLog as _, LogSource as _, Position, ReadBound},
+    Digest, Version,
+    log::{
+        codec,
+        commit::{Commit, Entry, NodeId, OwnerId},
+    },
+    ports::{CommitId, EventLog as _, LogSource as _, Position, ReadBound},
 };
+use chrono::DateTime;
+use domain::test_values::{added, numbered};
 use harness::{Gateway, eventually_ok};
 
 use super::bucket;
 
-const COMMITS: u64 = 2_100;
+/// A segment of such commits ends when it has reached eight MiB.
+const COMMITS: u64 = 60;
+const PETS: u64 = 3_000;
+
+/// Appends chained commits of many pets.
+async fn fill(log: &ObjectLog) -> Version {
+    let (mut head, mut previous) = (Version::START, Digest::of(b""));
+    for position in 1..=COMMITS {
+        let pets = (position - 1) * PETS + 1..=position * PETS;
+        let entry = |pet: u64| Entry {
+            event: added(pet.cast_signed(), numbered(pet)),
+            by: OwnerId("owner".into()),
+            request_key: None,
+        };
+        let record = codec::encode(&Commit {
+            position: Position(position),
+            id: CommitId(uuid::Uuid::now_v7()),
+            previous,
+            node: NodeId(1),
+            time: DateTime::UNIX_EPOCH,
+            entries: pets.map(entry).collect(),
+        });
+        assert_eq!(log.append(head, &record).await, Ok(Position(position)));
+        (head, previous) = (head.then(record.id), Digest::of(&record.bytes));
+    }
+    head
+}
 
 fn segments(url: &str) -> Vec<String> {
     Gateway::shared().keys(bucket(url)).into_iter().filter(|key| key.contains("/segments/")).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn segments_are_created_used_and_repaired() {
+async fn segments_are_created_used_checked_and_repaired() {
     let gateway = Gateway::shared();
     let url = gateway.url();
     let log = gateway.open(&url).await;
-    let head = contract::fill(&log, Version::START, COMMITS).await;
+    let head = fill(&log).await;
     log.close().await;
     let created = segments(&url);
-    let ranges: Vec<_> = created.iter().map(|key| key.rsplit('/').next().unwrap()[..41].to_owned()).collect();
-    assert_eq!(
-        ranges,
-        ["00000000000000000001-00000000000000001000", "00000000000000001001-00000000000000002000"]
-    );
-
-    // Each single object but those of the open segment is gone: the segments alone serve a reader.
+    assert!(created.len() > 1, "{created:?}");
+    let range = created[0].rsplit('/').next().unwrap();
+    let last: u64 = range[21..41].parse().unwrap();
+    assert!(range.starts_with("00000000000000000001-") && last < COMMITS, "{range}");
+    assert!(created[1].contains(&format!("/{:020}-", last + 1)), "segments are contiguous: {created:?}");
     let digest =
         gateway.petstore(&["log", "verify", "--store", &url]).exits_with(0).value("digest").to_owned();
-    let first = gateway
-        .keys(bucket(&url))
-        .into_iter()
-        .find(|key| key.ends_with("/commits/00000000000000000007"))
-        .unwrap();
-    let bytes = gateway.request("GET", &format!("{}/{first}", bucket(&url)), None);
-    gateway.request("DELETE", &format!("{}/{first}", bucket(&url)), None);
-    let exported = gateway.petstore(&["log", "export", "--store", &url]).exits_with(0);
-    assert_eq!(exported.stdout.lines().count() as u64, COMMITS + 1, "a reader uses segments");
-    gateway
-        .petstore(&["log", "verify", "--store", &url])
-        .exits_with(1)
-        .says("the commit at position 7 is missing");
-    gateway.request("PUT", &format!("{}/{first}", bucket(&url)), Some(&bytes));
+
+    // A reader uses the segment, and does not notice that an object in it is missing. A check does.
+    let keys = gateway.keys(bucket(&url));
+    let seventh = keys.iter().find(|key| key.ends_with("/commits/00000000000000000007")).unwrap();
+    let seventh = format!("{}/{seventh}", bucket(&url));
+    let bytes = gateway.request("GET", &seventh, None);
+    gateway.request("DELETE", &seventh, None);
+    let export = || gateway.petstore(&["log", "export", "--store", &url]).exits_with(0).stdout;
+    assert_eq!(export().lines().count() as u64, COMMITS + 1, "the commits and the manifest");
+    let missing = "the commit at position 7 is missing";
+    gateway.petstore(&["log", "verify", "--store", &url]).exits_with(1).says(missing);
+    gateway.request("PUT", &seventh, Some(&bytes));
 
     // A damaged segment is ignored.
     let segment = format!("{}/{}", bucket(&url), created[0]);
-    let content = gateway.request("GET", &segment, None);
-    let damaged = String::from_utf8(content).unwrap().replacen("pet 7", "cat 7", 1);
+    let content = String::from_utf8(gateway.request("GET", &segment, None)).unwrap();
+    let damaged = content.replacen(r#""name":"pet"#, r#""name":"cat"#, 1);
     gateway.request("PUT", &segment, Some(damaged.as_bytes()));
-    let exported = gateway.petstore(&["log", "export", "--store", &url]).exits_with(0);
-    assert_eq!(exported.stdout.lines().count() as u64, COMMITS + 1);
-    assert!(!exported.stdout.contains("cat 7"), "a damaged segment is not used");
+    let exported = export();
+    assert_eq!(exported.lines().count() as u64, COMMITS + 1);
+    assert!(!exported.contains(r#""name":"cat"#), "a damaged segment is not used");
 
     // A missing segment is created by the next node.
     gateway.request("DELETE", &segment, None);
@@ -66,9 +94,7 @@ async fn segments_are_created_used_and_repaired() {
     .await;
     assert_eq!(gateway.petstore(&["log", "verify", "--store", &url]).exits_with(0).value("digest"), digest);
     assert_eq!(log.head().await, Ok(head.position));
-    let all = log.read(Position(998), ReadBound { records: 5, bytes: usize::MAX }).await.unwrap();
-    assert_eq!(
-        all.iter().map(|record| record.position.0).collect::<Vec<_>>(),
-        [999, 1_000, 1_001, 1_002, 1_003]
-    );
+    let across = log.read(Position(last - 2), ReadBound { records: 5, bytes: usize::MAX }).await.unwrap();
+    let positions: Vec<_> = across.iter().map(|record| record.position.0).collect();
+    assert!(positions.starts_with(&[last - 1, last]), "{positions:?}");
 }
