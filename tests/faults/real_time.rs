@@ -1,5 +1,5 @@
 //! What clients see of the real program in real time, while nodes and servers are killed and frozen: three
-//! nodes on PostgreSQL and on JetStream, one node on sled and on SQLite.
+//! nodes on PostgreSQL, on JetStream and on object storage, one node on sled and on SQLite.
 //!
 //! Clients record each request and response with the time at which it began and ended. Afterwards the history
 //! must meet the rules in `checks`: creates are in real-time order, pages have no gaps, `Log-Position` shows a
@@ -27,7 +27,7 @@ use std::{
 
 use clients::Clients;
 use cluster::{Cluster, Servers};
-use harness::{App, Chance, NatsCluster, NatsSync, PostgresServer, eventually, wait_until};
+use harness::{App, Chance, Gateway, NatsCluster, NatsSync, PostgresServer, eventually, wait_until};
 use history::{History, Operation, Outcome, Request};
 
 const SECONDS: &str = "TEST_REAL_TIME_SECONDS";
@@ -55,6 +55,14 @@ fn three_nodes_on_jetstream_keep_every_rule_in_real_time() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let cluster = runtime.block_on(NatsCluster::start(3, NatsSync::Always));
     keep_every_rule("JetStream", nodes(&cluster.url("PETS")), Servers::Nats(cluster));
+}
+
+#[test]
+fn three_nodes_on_object_storage_keep_every_rule_in_real_time() {
+    let gateway = Gateway::start();
+    let mut apps = nodes(&gateway.url());
+    apps.iter_mut().for_each(|app| app.run_by(&gateway.wrapper()));
+    keep_every_rule("object storage", apps, Servers::ObjectStore(gateway));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use std::{
 use adapters::event_log::object_store::{ObjectLog, Variables};
 use tempfile::TempDir;
 
-use crate::program::{Finished, Running, finished, free_port, program, wait_until};
+use crate::program::{Finished, Running, finished, free_port, program, signal, wait_until};
 
 /// The only user of the gateways.
 pub const ACCESS_KEY: &str = "petstore-test";
@@ -112,13 +112,18 @@ impl Gateway {
 
     /// Starts the gateway again, after it was killed.
     pub fn start_again(&mut self) {
-        self.begin_again();
+        self.child = Running(spawn_gateway(&self.config, self.address, &self.frontend));
         self.wait_until_ready();
     }
 
-    /// Starts the gateway again, without waiting for it.
-    pub fn begin_again(&mut self) {
-        self.child = Running(spawn_gateway(&self.config, self.address, &self.frontend));
+    /// Stops the gateway where it stands: it keeps its connections and says nothing.
+    pub fn freeze(&self) {
+        signal(self.child.0.id(), "STOP");
+    }
+
+    /// Resumes a frozen gateway.
+    pub fn thaw(&self) {
+        signal(self.child.0.id(), "CONT");
     }
 
     fn wait_until_ready(&self) {

@@ -5,7 +5,7 @@
 use std::{env, time::Instant};
 
 use domain::test_values::varied;
-use harness::{App, NatsCluster, NatsSync, PostgresServer, digest, exported, json_of, petstore};
+use harness::{App, Gateway, NatsCluster, NatsSync, PostgresServer, json_of};
 
 /// The default number of pets, and the number of clients that add them.
 const PETS: usize = 2_000;
@@ -22,6 +22,10 @@ fn a_history_copied_through_every_engine_comes_back_byte_for_byte() {
     let database = postgres.create_database();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let cluster = runtime.block_on(NatsCluster::start(3, NatsSync::Always));
+    let gateway = Gateway::shared();
+    let petstore = |arguments: &[&str]| gateway.petstore(arguments).exits_with(0);
+    let digest = |store: &str| petstore(&["log", "verify", "--store", store]).value("digest").to_owned();
+    let exported = |store: &str| petstore(&["log", "export", "--store", store]).stdout;
     let directory = tempfile::tempdir().unwrap();
     let file = |scheme: &str, name: &str| format!("{scheme}:{}", directory.path().join(name).display());
 
@@ -44,13 +48,14 @@ fn a_history_copied_through_every_engine_comes_back_byte_for_byte() {
         file("sqlite", "second.db"),
         postgres.url(&database),
         cluster.url("PETS"),
+        gateway.url(),
         file("sled", "last"),
     ];
     let first = digest(&circle[0]);
     println!("copy circle: {pets} pets, digest in {:<8} {first}", scheme(&circle[0]));
     for step in circle.windows(2) {
         let copy = || {
-            let copied = petstore(["log", "copy", "--from", &step[0], "--to", &step[1]]).exits_with(0);
+            let copied = petstore(&["log", "copy", "--from", &step[0], "--to", &step[1]]);
             copied.value("digest").to_owned()
         };
         let begun = Instant::now();
@@ -61,12 +66,11 @@ fn a_history_copied_through_every_engine_comes_back_byte_for_byte() {
         assert_eq!((&copied, &verified), (&first, &first), "{} to {}", step[0], step[1]);
         assert_eq!(copy(), first, "a copy that is complete changes nothing");
     }
-    assert_eq!(exported(&circle[0]), exported(&circle[4]), "byte for byte");
+    assert_eq!(exported(&circle[0]), exported(&circle[5]), "byte for byte");
 
     let file_name = directory.path().join("export.jsonl");
-    let export = petstore(["log", "export", "--store", &circle[2]]);
-    std::fs::write(&file_name, export.stdout).unwrap();
+    std::fs::write(&file_name, exported(&circle[4])).unwrap();
     let restored = file("sqlite", "restored.db");
-    let imported = petstore(["log", "import", file_name.to_str().unwrap(), "--store", &restored]);
+    let imported = petstore(&["log", "import", file_name.to_str().unwrap(), "--store", &restored]);
     assert_eq!(imported.value("digest"), first, "an export restores the history into any engine");
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, fs, sync::Arc, thread, time::Duration};
 
-use harness::{App, Chance, NatsCluster, PostgresServer};
+use harness::{App, Chance, Gateway, NatsCluster, PostgresServer};
 
 use super::clients::Nodes;
 
@@ -12,6 +12,7 @@ pub(crate) enum Servers {
     None,
     Postgres(PostgresServer),
     Nats(NatsCluster),
+    ObjectStore(Gateway),
 }
 
 /// Nodes on one log.
@@ -55,7 +56,7 @@ impl Cluster {
     pub(crate) fn disturb(&mut self, dice: &mut Chance) {
         let servers = match &self.servers {
             Servers::None => 0,
-            Servers::Postgres(_) => 1,
+            Servers::Postgres(_) | Servers::ObjectStore(_) => 1,
             Servers::Nats(cluster) => cluster.servers.len(),
         };
         let targets: Vec<_> =
@@ -91,6 +92,8 @@ impl Cluster {
                 (Servers::Postgres(postgres), Fault::Freeze) => postgres.freeze(),
                 (Servers::Nats(cluster), Fault::Kill) => cluster.servers[server].kill(),
                 (Servers::Nats(cluster), Fault::Freeze) => cluster.servers[server].freeze(),
+                (Servers::ObjectStore(gateway), Fault::Kill) => gateway.kill(),
+                (Servers::ObjectStore(gateway), Fault::Freeze) => gateway.freeze(),
             },
         }
     }
@@ -113,6 +116,8 @@ impl Cluster {
                 (Servers::Postgres(postgres), Fault::Freeze) => postgres.thaw(),
                 (Servers::Nats(cluster), Fault::Kill) => cluster.servers[server].start_again(),
                 (Servers::Nats(cluster), Fault::Freeze) => cluster.servers[server].thaw(),
+                (Servers::ObjectStore(gateway), Fault::Kill) => gateway.start_again(),
+                (Servers::ObjectStore(gateway), Fault::Freeze) => gateway.thaw(),
             },
         }
     }
