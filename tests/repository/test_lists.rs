@@ -10,7 +10,7 @@ use crate::storage::engines;
 
 #[test]
 fn every_filter_in_a_list_matches_a_test() {
-    let engines = [&engines::INTERFACE[..], &engines::DURABLE].concat();
+    let engines = [&engines::INTERFACE[..], &engines::DURABLE, &engines::DURABLE_IN_BUCKETS].concat();
     let scenarios = words("tests/crash-suite", "scenarios=\"", "\n\"");
     let lists = [
         ("tests/storage/engines.rs", engines.into_iter().map(str::to_owned).collect()),
