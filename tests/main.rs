@@ -37,8 +37,8 @@ mod storage {
     mod log_tools;
     mod nats;
     mod nodes;
-    mod point_in_time;
     mod object_store;
+    mod point_in_time;
     mod postgres;
     mod replay;
     mod restart;

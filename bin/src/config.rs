@@ -228,9 +228,10 @@ pub(crate) struct AddressArguments {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StoreArgument {
-    /// Where the log is stored: sled:PATH, sqlite:PATH, `postgres://USER@HOST/DATABASE`, `nats://HOST:PORT/STREAM`, or
-    /// memory: (lost when the process ends). Pass passwords in PGPASSWORD or a passfile (PostgreSQL), or in `NATS_PASSWORD`
-    /// or a creds file (NATS), not in the URL.
+    /// Where the log is stored: sled:PATH, sqlite:PATH, `postgres://USER@HOST/DATABASE`, `nats://HOST:PORT/STREAM`,
+    /// `s3://BUCKET/PREFIX`, or memory: (lost when the process ends). Pass passwords in PGPASSWORD or a passfile
+    /// (PostgreSQL), in `NATS_PASSWORD` or a creds file (NATS), or in `AWS_SECRET_ACCESS_KEY` (object storage), not in the
+    /// URL.
     #[arg(
         long,
         env = "PETSTORE_STORE",

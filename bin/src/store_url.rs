@@ -201,12 +201,12 @@ mod tests {
 
     #[test]
     fn every_engine_has_a_scheme() {
-        let urls = "sled:a/b sqlite:/x.db memory: postgres://h/db nats://h:4222,i:4222/PETS https://h:9080";
+        let urls = "sled:a/b sqlite:/x.db memory: postgres://h/db nats://h:4222,i:4222/PETS s3://b/p/q https://h:9080";
         for url in urls.split(' ') {
             assert_eq!(url.parse::<StoreUrl>().map(|parsed| parsed.to_string()), Ok(url.to_owned()));
         }
         let embedded = "sled: sqlite: sqlite:file:x.db sqlite://host/path.db sled:/ sled:/. memory:x";
-        let servers = "postgres: postgres:// nats:h nats://h nats://h/ https://h https://me:s3cret@h:1";
+        let servers = "postgres: postgres:// nats:h nats://h nats://h/ s3:b/p s3://b s3://b/ s3://u:s@b/p s3://b/p?x https://h https://me:s3cret@h:1";
         let others = "https://h:1?tls=off http://h:1/log tape:reel x";
         for url in [embedded, servers, others].into_iter().flat_map(|list| list.split(' ')).chain([""]) {
             assert!(url.parse::<StoreUrl>().is_err(), "{url}");
@@ -220,6 +220,7 @@ mod tests {
             ("postgres://me:a@h/db", "postgresql://me:b@h/db?password=c&connect_timeout=3"),
             ("postgres://me@h/db", "postgres://you@other:1,another/db"),
             ("nats://a:b@h:1/S?tls=off", "nats://c@other:2/S"),
+            ("s3://b/p", "s3://b/p/"),
             ("sled:pets/log", "sled:./pets/log"),
             ("sled:pets/log", "sled:pets/log/"),
             ("sled:pets/log", "sled:cats/../pets//log"),
@@ -230,6 +231,8 @@ mod tests {
             ("postgres://me@h/db", "postgres://me@h/other"),
             ("postgres://me@h/db", "postgres://me@h/db?options=-csearch_path%3Dshop"),
             ("nats://h/S", "nats://h/T"),
+            ("s3://b/p", "s3://b/q"),
+            ("s3://b/p", "s3://c/p"),
             ("sled:pets", "sqlite:pets"),
             ("sled:pets", "sled:other"),
         ] {
