@@ -104,7 +104,7 @@ impl Line {
         fault.0
     }
 
-    /// Sends a request over a connection of its own, and returns the whole response.
+    /// Sends a request over a new connection, and returns the whole response.
     async fn exchange(&self, request: &[u8]) -> io::Result<Vec<u8>> {
         let mut server = TcpStream::connect(self.upstream).await?;
         server.write_all(request).await?;

@@ -61,7 +61,7 @@ fn a_missing_bucket_is_named() {
 fn rejected_credentials_are_reported_without_the_secret() {
     let gateway = Gateway::shared();
     let url = gateway.url();
-    for (name, value) in [("AWS_ACCESS_KEY_ID", "stranger"), ("AWS_SECRET_ACCESS_KEY", "wrong-hunter2")] {
+    for (name, value) in [("AWS_ACCESS_KEY_ID", "unknown-key"), ("AWS_SECRET_ACCESS_KEY", "wrong-hunter2")] {
         let mut variables = gateway.variables();
         variables.push((name.into(), value.into()));
         let rejected = serve(&url, variables);

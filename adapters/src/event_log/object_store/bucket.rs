@@ -69,11 +69,11 @@ impl Object {
     pub(super) fn of(first: Position, records: &[Record]) -> Self {
         let lines: Vec<_> = records.iter().flat_map(|record| [&record.bytes[..], b"\n"]).collect();
         let bytes = Bytes::from(lines.concat());
-        Self::parse(first, bytes).expect("joined lines are an object")
+        Self::parse(first, &bytes).expect("joined lines are an object")
     }
 
     /// Splits the content of an object. The error continues a sentence about the object.
-    pub(super) fn parse(first: Position, bytes: Bytes) -> Result<Self, &'static str> {
+    pub(super) fn parse(first: Position, bytes: &Bytes) -> Result<Self, &'static str> {
         let lines =
             bytes.strip_suffix(b"\n").ok_or(if bytes.is_empty() { "is empty" } else { "is truncated" })?;
         let records = lines.split(|byte| *byte == b'\n').zip(first.0..);
@@ -153,7 +153,7 @@ impl Bucket {
     /// Reads records under this key, if the object exists.
     pub(super) async fn object(&self, key: &Path, first: Position) -> Result<Option<Object>, LogError> {
         let Some(bytes) = self.get(key).await? else { return Ok(None) };
-        let parsed = Object::parse(first, bytes);
+        let parsed = Object::parse(first, &bytes);
         parsed.map(Some).map_err(|damage| Fault::Damaged.error(format!("the object {key} {damage}")))
     }
 
@@ -227,11 +227,11 @@ impl Bucket {
             return Fault::CannotOpen.error(format!("{server} cannot be used: {reason}"));
         }
         match cause::<NotConnected>(error) {
-            Some(refused) if server.contains(&refused.server) || server == "Amazon S3" => {
-                Fault::Unreachable.error(refused.to_string())
+            Some(failed) if server.contains(&failed.server) || server == "Amazon S3" => {
+                Fault::Unreachable.error(failed.to_string())
             }
-            Some(refused) => Fault::CannotOpen.error(format!(
-                "{refused}, which was tried because AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set"
+            Some(failed) => Fault::CannotOpen.error(format!(
+                "{failed}, which was tried because AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set"
             )),
             None => match error {
                 Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => denied("AccessDenied"),
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn an_object_is_lines_and_each_of_them_is_ended() {
         let parse = |text: &'static str| {
-            let object = Object::parse(Position(7), Bytes::from(text))?;
+            let object = Object::parse(Position(7), &Bytes::from(text))?;
             Ok(object.records.into_iter().map(|record| (record.position.0, record.bytes)).collect::<Vec<_>>())
         };
         assert_eq!(parse("a\nbc\n"), Ok(vec![(7, "a".into()), (8, "bc".into())]));

@@ -64,13 +64,16 @@ pub(super) async fn find_or_create(bucket: &Arc<Bucket>) -> Result<Uuid, LogErro
     probe(bucket, log).await?;
     let marker =
         serde_json::to_vec(&Marker { format: FORMAT, log }).expect("text and numbers always serialise");
-    match bucket.create(&bucket.key(&[MARKER]), marker.into()).await {
-        Ok(()) => {}
-        Err(NotCreated::Exists | NotCreated::Unclear(_)) => {}
-        Err(NotCreated::Rejected(error)) => return Err(error),
+    let created = bucket.create(&bucket.key(&[MARKER]), marker.into()).await;
+    if let Err(NotCreated::Rejected(error)) = created {
+        return Err(error);
     }
     // Another node may have created it first.
-    find(bucket).await?.ok_or_else(|| missing(bucket))
+    match (find(bucket).await?, created) {
+        (Some(log), _) => Ok(log),
+        (None, Err(error)) => Err(error.into()),
+        (None, Ok(())) => Err(missing(bucket)),
+    }
 }
 
 /// Rejects a server that creates an object twice: tasks race for new keys, and each key must have one winner, whose

@@ -83,7 +83,7 @@ pub(super) async fn end(bucket: &Bucket, layout: &Layout, purpose: Purpose) -> R
         let newest = match newest {
             // The records in it are lost.
             Err(error) if purpose == Purpose::Salvage && error.fault == Fault::Damaged => {
-                Some(Object::parse(first, Bytes::from_static(b"\n")).expect("a line is an object"))
+                Some(Object::parse(first, &Bytes::from_static(b"\n")).expect("a line is an object"))
             }
             newest => newest?,
         };

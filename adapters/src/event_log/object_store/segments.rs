@@ -92,7 +92,7 @@ pub(super) async fn build(
     let keys = keys.map(|(first, object)| (first, object.location.clone())).collect();
     let objects = bucket.objects(keys).await?;
     let joined: Vec<_> = objects.iter().map(|object| &object.bytes[..]).collect();
-    let Ok(joined) = Object::parse(first, joined.concat().into()) else { return Ok(()) };
+    let Ok(joined) = Object::parse(first, &joined.concat().into()) else { return Ok(()) };
     let head = Digest::of(&joined.last().bytes);
     let key = layout.segments.clone().join(format!("{}-{}-{head}", Layout::name(first), Layout::name(last)));
     let segment = Segment { first, last, head, key, size: 0 };
