@@ -61,7 +61,9 @@ fn three_nodes_on_jetstream_keep_every_rule_in_real_time() {
 fn three_nodes_on_object_storage_keep_every_rule_in_real_time() {
     let gateway = Gateway::start();
     let mut apps = nodes(&gateway.url());
-    apps.iter_mut().for_each(|app| app.run_by(&gateway.wrapper()));
+    for app in &mut apps {
+        app.run_by(&gateway.wrapper());
+    }
     keep_every_rule("object storage", apps, Servers::ObjectStore(gateway));
 }
 
