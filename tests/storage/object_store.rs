@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use adapters::event_log::object_store::{ObjectLog, Variables};
 use application::{
-    LogAccess, PetStore,
+    LogAccess, PetStore, Version,
     log::contract,
     ports::{EventLog, LogError},
 };
@@ -31,6 +31,21 @@ async fn object_storage_keeps_the_contract() {
     contract::check_writers(shared).await;
     let url = gateway.url();
     contract::a_reopened_log_holds_everything(async || open(&url).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_opens_while_another_node_appends() {
+    let url = Gateway::shared().url();
+    let writer = open(&url).await;
+    let appending = tokio::spawn(async move { contract::fill(&*writer, Version::START, 300).await });
+    let mut opened = 0;
+    while !appending.is_finished() {
+        let head = open(&url).await.head().await;
+        assert!(head.is_ok(), "after {opened} openings: {head:?}");
+        opened += 1;
+    }
+    assert_eq!(open(&url).await.head().await, Ok(appending.await.unwrap().position));
+    assert!(opened > 1, "the log was opened during the appends");
 }
 
 async fn open(url: &str) -> Arc<dyn EventLog> {
@@ -58,7 +73,7 @@ fn bucket(url: &str) -> &str {
 async fn filled(commits: u64) -> String {
     let url = Gateway::shared().url();
     let log = Gateway::shared().open(&url).await;
-    contract::fill(&log, application::Version::START, commits).await;
+    contract::fill(&log, Version::START, commits).await;
     log.close().await;
     url
 }

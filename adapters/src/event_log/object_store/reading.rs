@@ -55,67 +55,45 @@ impl Run {
     }
 }
 
-/// Finds the end of the log: an object after which there is nothing. A gap is not the end.
+/// Finds the end of the log: an object after which there is nothing, or what other nodes append now. A gap is not the
+/// end.
 pub(super) async fn end(bucket: &Bucket, layout: &Layout, purpose: Purpose) -> Result<End, LogError> {
-    let segmented = segments::list(bucket, layout, Position::START)
-        .await?
-        .last()
-        .map_or(Position::START, |last| last.last);
-    let mut is_second_try = false;
-    loop {
-        let begun = Instant::now();
-        let listed = bucket.list(&layout.commits, &before(segmented), usize::MAX).await?;
-        let objects: Vec<_> = Layout::firsts(&listed).collect();
-        let Some(&(first, _)) = objects.last() else {
-            if segmented > Position::START {
-                return Err(gap(segmented, segmented));
-            }
-            let segment = OpenSegment::after(Position::START);
-            return Ok(End {
-                first: Position::START,
-                newest: None,
-                recent: VecDeque::new(),
-                confirmed: begun,
-                segment,
-            });
-        };
-        let newest = bucket.object(&layout.commit(first), first).await;
-        let newest = match newest {
-            // The records in it are lost.
-            Err(error) if purpose == Purpose::Salvage && error.fault == Fault::Damaged => {
-                Some(Object::parse(first, &Bytes::from_static(b"\n")).expect("a line is an object"))
-            }
-            newest => newest?,
-        };
-        let newest = newest.ok_or_else(|| gap(first, first))?;
-        let last = newest.last().position;
-        let mut segment = OpenSegment::after(segmented);
-        for (object, next) in objects.iter().zip(objects.iter().skip(1)) {
-            if object.0 > segmented {
-                segment.add(next.0.before(), object.1.size);
-            }
+    let confirmed = Instant::now();
+    let segments = segments::list(bucket, layout, Position::START).await?;
+    let segmented = segments.last().map_or(Position::START, |segment| segment.last);
+    let mut segment = OpenSegment::after(segmented);
+    let listed = bucket.list(&layout.commits, &before(segmented), usize::MAX).await?;
+    let objects: Vec<_> = Layout::firsts(&listed).collect();
+    let Some(&(first, _)) = objects.last() else {
+        if segmented > Position::START {
+            return Err(
+                Fault::Damaged.error("the log has segments, but its commits are missing: restore them")
+            );
         }
-        if first > segmented {
-            segment.add(last, newest.bytes.len() as u64);
+        return Ok(End { first: Position::START, newest: None, recent: VecDeque::new(), confirmed, segment });
+    };
+    let newest = match bucket.object(&layout.commit(first), first).await {
+        // The records in it are lost.
+        Err(error) if purpose == Purpose::Salvage && error.fault == Fault::Damaged => {
+            Some(Object::parse(first, &Bytes::from_static(b"\n")).expect("a line is an object"))
         }
-        let is_end = bucket.get(&layout.commit(last.next())).await?.is_none();
-        let later = bucket.list(&layout.commits, &Layout::name(last), 1).await?;
-        match Layout::firsts(&later).next() {
-            None if is_end => {
-                let newest = StoredRecord { bytes: newest.last().bytes.to_vec().into(), ..*newest.last() };
-                return Ok(End {
-                    first,
-                    newest: Some(newest),
-                    recent: VecDeque::new(),
-                    confirmed: begun,
-                    segment,
-                });
-            }
-            Some((later, _)) if is_end && is_second_try => return Err(gap(last.next(), later)),
-            // Other nodes append.
-            _ => is_second_try = is_end,
-        }
+        newest => newest?,
+    };
+    let newest = newest.ok_or_else(|| gap(first, first))?;
+    let last = newest.last();
+    let ends = objects.iter().skip(1).map(|(next, _)| next.before()).chain([last.position]);
+    for ((_, object), end) in objects.iter().zip(ends).filter(|((first, _), _)| *first > segmented) {
+        segment.add(end, object.size);
     }
+    let later = bucket.list(&layout.commits, &Layout::name(last.position), 1_000).await?;
+    if let Some((later, _)) = Layout::firsts(&later).next()
+        && later > last.position.next()
+        && bucket.get(&layout.commit(last.position.next())).await?.is_none()
+    {
+        return Err(gap(last.position.next(), later));
+    }
+    let newest = StoredRecord { bytes: last.bytes.to_vec().into(), ..*last };
+    Ok(End { first, newest: Some(newest), recent: VecDeque::new(), confirmed, segment })
 }
 
 /// The name after which a listing contains the object that holds `position`.
