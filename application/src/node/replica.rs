@@ -375,7 +375,7 @@ impl Replica {
     }
 }
 
-/// A request that waits for commits of other nodes.
+/// While it exists, commits of other nodes are read as they arrive.
 pub(crate) struct PromptReads(watch::Sender<usize>);
 
 impl Drop for PromptReads {

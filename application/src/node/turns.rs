@@ -5,9 +5,11 @@
 //! - Nodes that write often are in a ring, in the order of their ids. After a commit, each of them waits one slot for
 //!   every node between the author and itself. Any commit restarts this. A node that does not use its slot leaves the
 //!   ring.
-//! - Now and then the ring takes a short break. A node outside the ring appends when the others are silent for longer
-//!   than usual. If it has more requests, it appends again at once, and then it is in the ring.
+//! - Now and then the ring takes a short break. A node outside the ring appends in a break, or when no commit has arrived
+//!   for longer than usual. If it has more requests, it appends again at once, and then it is in the ring.
 //! - More rarely the ring takes a long break, for nodes that are too distant for a short one.
+//! - Now and then a node outside the ring appends although it is not its turn: the others may take a break that it does
+//!   not know of.
 //!
 //! A turn is only an optimisation. A node with a different view of the order causes a conflict, never a wrong commit.
 
