@@ -16,8 +16,8 @@ use std::{
 use application::{Version, ports::ReadBound};
 use clap::Parser;
 use harness::{
-    App, Connection, NatsCluster, NatsSync, PostgresServer, REX, added, history, key_file, open_embedded,
-    packaged_program, signal,
+    App, Connection, Gateway, NatsCluster, NatsSync, PostgresServer, REX, added, history, key_file,
+    open_embedded, packaged_program, signal,
 };
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -25,7 +25,7 @@ use tokio::runtime::Runtime;
 #[derive(Parser)]
 struct Arguments {
     /// The engines to copy into.
-    #[arg(long, value_delimiter = ',', default_value = "sled,sqlite,postgres,nats")]
+    #[arg(long, value_delimiter = ',', default_value = "sled,sqlite,postgres,nats,s3")]
     engines: Vec<String>,
     /// How many commits are copied at once, with one pet each.
     #[arg(long, default_value_t = 20_000)]
@@ -61,6 +61,7 @@ impl Targets {
                 let database = self.postgres.create_database();
                 self.postgres.url(&database)
             }
+            "s3" => Gateway::shared().url(),
             "nats" => self.nats.url(&format!("COPY{}", self.created)),
             embedded => {
                 format!("{embedded}:{}", self.directory.path().join(self.created.to_string()).display())
@@ -89,10 +90,19 @@ fn main() {
     println!("|---|---|--:|--:|--:|--:|");
     for engine in &arguments.engines {
         for program in &arguments.program {
+            let copy = |from: &str, to: &str| {
+                let mut copy = Command::new(program);
+                if engine == "s3" {
+                    copy.envs(Gateway::shared().variables());
+                }
+                copy.args(["log", "copy", "--from", from, "--to", to]);
+                copy
+            };
             let copied = f64::from(u32::try_from(arguments.commits).expect("a few commits"))
-                / copy_time(program, &from, &targets.fresh(engine)).as_secs_f64();
+                / copy_time(copy(&from, &targets.fresh(engine))).as_secs_f64();
             let to = targets.fresh(engine);
-            let (rate, mut behind) = follow(program, &to, arguments.rate, arguments.seconds);
+            let (rate, mut behind) =
+                follow(program, |from| copy(from, &to), arguments.rate, arguments.seconds);
             behind.sort_unstable();
             println!(
                 "| {engine} | {} | {copied:.0} | {rate:.0} | {:.2} | {:.2} |",
@@ -116,24 +126,22 @@ async fn fill(store: &str, commits: u64) {
     log.close().await;
 }
 
-fn copy_time(program: &Path, from: &str, to: &str) -> Duration {
+fn copy_time(mut copy: Command) -> Duration {
     let begun = Instant::now();
-    let mut copy = Command::new(program);
-    let status = copy.args(["log", "copy", "--from", from, "--to", to]).stdout(Stdio::null()).status();
+    let status = copy.stdout(Stdio::null()).status();
     assert!(status.expect("the program starts").success());
     begun.elapsed()
 }
 
 /// Follows a service that stores so many commits per second. Returns the rate that it has reached, and at each report of
 /// the copy the age of the oldest commit that was missing.
-fn follow(program: &Path, to: &str, rate: u32, seconds: u32) -> (f64, Vec<Duration>) {
+fn follow(program: &Path, copy: impl Fn(&str) -> Command, rate: u32, seconds: u32) -> (f64, Vec<Duration>) {
     let directory = TempDir::new().expect("a temporary directory");
     let store = format!("sled:{}", directory.path().join("log").display());
     let app = App::start_on(program, &store, directory, &["--admin-listen", "127.0.0.1:0"]);
     let key = key_file(app.directory(), &app.log_key());
-    let mut copy = Command::new(program)
-        .args(["log", "copy", "--follow", "--report-every", "100ms"])
-        .args(["--from", &format!("http://{}", app.admin()), "--to", to])
+    let mut copy = copy(&format!("http://{}", app.admin()))
+        .args(["--follow", "--report-every", "100ms"])
         .arg("--api-key-file")
         .arg(key)
         .stdout(Stdio::piped())
