@@ -26,6 +26,11 @@ fn a_history_copied_through_every_engine_comes_back_byte_for_byte() {
     let petstore = |arguments: &[&str]| gateway.petstore(arguments).exits_with(0);
     let digest = |store: &str| petstore(&["log", "verify", "--store", store]).value("digest").to_owned();
     let exported = |store: &str| petstore(&["log", "export", "--store", store]).stdout;
+    // Without the manifest, which has the time of the export.
+    let records = |store: &str| {
+        let lines = exported(store);
+        lines.trim_end().rsplit_once('\n').expect("records and a manifest").0.to_owned()
+    };
     let directory = tempfile::tempdir().unwrap();
     let file = |scheme: &str, name: &str| format!("{scheme}:{}", directory.path().join(name).display());
 
@@ -66,7 +71,7 @@ fn a_history_copied_through_every_engine_comes_back_byte_for_byte() {
         assert_eq!((&copied, &verified), (&first, &first), "{} to {}", step[0], step[1]);
         assert_eq!(copy(), first, "a copy that is complete changes nothing");
     }
-    assert_eq!(exported(&circle[0]), exported(&circle[5]), "byte for byte");
+    assert!(records(&circle[0]) == records(&circle[5]), "byte for byte");
 
     let file_name = directory.path().join("export.jsonl");
     std::fs::write(&file_name, exported(&circle[4])).unwrap();

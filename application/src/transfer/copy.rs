@@ -5,7 +5,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use thiserror::Error;
-use tokio::time;
+use tokio::time::{self, Instant};
 
 use super::{Tally, batch::Batch, holds, not_visible};
 use crate::{
@@ -18,6 +18,9 @@ use crate::{
 
 /// How long to wait for a notification before the source is read anyway.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The minimum time between two appends of a continuous copy, unless they are full. An object store charges for each
+/// request.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(250);
 /// The delay after an outage.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
 /// The maximum number of attempts of an append whose outcome stays unknown.
@@ -139,11 +142,13 @@ async fn copy_on(
         compare(from, last).await?;
     }
     report(CopyStep::Resumed(tally.position()));
+    let mut next_append = Instant::now();
     loop {
         if until == Until::Stopped {
             // Wait first, so that a running service counts this copy as a follower, and sends it everything before it
             // stops.
             from.wait_for(tally.position(), POLL_INTERVAL).await?;
+            time::sleep_until(next_append).await;
         }
         let records = tally.read_next(from, ReadBound::APPEND).await?;
         if records.is_empty() && until == Until::Head {
@@ -162,6 +167,9 @@ async fn copy_on(
                     break;
                 }
             }
+        }
+        if !batch.is_full() {
+            next_append = Instant::now() + FOLLOW_INTERVAL;
         }
         let mut failures = 0;
         while !batch.records.is_empty() {

@@ -2,7 +2,6 @@
 
 use std::{
     io, mem,
-    pin::Pin,
     time::{Duration, Instant},
 };
 
@@ -15,16 +14,18 @@ use futures_util::{FutureExt as _, TryStreamExt as _};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::{
-    io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _},
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader, DuplexStream},
     time,
 };
-use tokio_util::io::StreamReader;
+use tokio_util::{io::StreamReader, task::AbortOnDropHandle};
 
 /// How long the service may take to complete a line. It sends a blank line as a heartbeat every five seconds.
 const LINE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The number of heartbeats that a response may contain, in addition to one per second. A connection may deliver the
 /// heartbeats of many minutes at once.
 const HEARTBEATS_MAX: u64 = 1_000;
+/// How much is received while the records before it are stored, in bytes.
+const AHEAD_MAX: usize = 1024 * 1024;
 
 /// Where a response ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +37,11 @@ pub(super) enum StreamMode {
 }
 
 pub(super) struct RecordStream {
-    body: Pin<Box<dyn AsyncBufRead + Send>>,
+    /// The end of a pipe that a task fills. hyper hands over one chunk at a time, and the service sends each new commit
+    /// in a chunk of its own.
+    body: BufReader<DuplexStream>,
+    /// The task. `None` after its result was taken.
+    receiving: Option<AbortOnDropHandle<io::Result<u64>>>,
     mode: StreamMode,
     tally: Tally,
     /// The start of an incomplete line.
@@ -55,8 +60,12 @@ pub(super) struct RecordStream {
 impl RecordStream {
     pub(super) fn new(body: Incoming, mode: StreamMode, after: Position) -> Self {
         let now = Instant::now();
+        let mut received = StreamReader::new(body.into_data_stream().map_err(io::Error::other));
+        let (mut pipe, body) = tokio::io::duplex(AHEAD_MAX);
+        let receiving = tokio::spawn(async move { tokio::io::copy_buf(&mut received, &mut pipe).await });
         Self {
-            body: Box::pin(StreamReader::new(body.into_data_stream().map_err(io::Error::other))),
+            body: BufReader::new(body),
+            receiving: Some(AbortOnDropHandle::new(receiving)),
             mode,
             tally: Tally::after(after),
             begun: Vec::new(),
@@ -130,14 +139,14 @@ impl RecordStream {
         while self.line.is_none() {
             // The longest record and its line break.
             let room = RECORD_MAX + 1 - self.begun.len();
-            let read = self.body.as_mut().take(room as u64).read_until(b'\n', &mut self.begun).await;
+            let read = (&mut self.body).take(room as u64).read_until(b'\n', &mut self.begun).await;
             read.map_err(|error| self.cut_off(&error.to_string()))?;
             if self.begun.pop_if(|last| *last == b'\n').is_none() {
                 let is_full = self.begun.len() > RECORD_MAX;
                 return Err(if is_full {
                     self.foreign("a line that is longer than any record")
                 } else {
-                    self.ended()
+                    self.ended().await
                 });
             }
             self.last_line = Instant::now();
@@ -170,7 +179,14 @@ impl RecordStream {
     }
 
     /// The end of the body. A stopping service ends a followed response after a complete line.
-    fn ended(&self) -> LogError {
+    async fn ended(&mut self) -> LogError {
+        if let Some(receiving) = &mut self.receiving {
+            let received = receiving.await;
+            self.receiving = None;
+            if let Ok(Err(error)) = received {
+                return self.cut_off(&error.to_string());
+            }
+        }
         let position = self.position();
         // A line without its line break means a lost connection, never a record.
         if self.mode == StreamMode::ToHead || !self.begun.is_empty() {
