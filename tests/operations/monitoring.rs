@@ -5,6 +5,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use harness::{App, Call, REX, Running, eventually, free_port, root, succeed, wait_until};
@@ -173,6 +174,22 @@ fn an_embedded_store_shows_its_syncs_and_its_disk() {
     });
     assert!(value(&now, "petstore_log_sync_duration_seconds_count") >= 1.0, "{now}");
     assert!(value(&now, "petstore_disk_free_bytes") >= value(&now, "petstore_disk_reserved_bytes"), "{now}");
+}
+
+#[test]
+fn the_commits_of_a_node_confirm_that_its_log_responds() {
+    for engine in ["sled", "sqlite"] {
+        let app = App::on_engine(engine, &["--admin-listen", "127.0.0.1:0"]);
+        // Longer than the interval at which an idle writer reads the end of the log.
+        let begun = Instant::now();
+        let mut last = begun;
+        while begun.elapsed() < Duration::from_secs(3) {
+            last = Instant::now();
+            app.post(REX);
+        }
+        let unseen = value(&app.metrics(), "petstore_replica_unseen_seconds");
+        assert!(unseen <= last.elapsed().as_secs_f64(), "{engine}: {unseen} s");
+    }
 }
 
 /// A running Prometheus.

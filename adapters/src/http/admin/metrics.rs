@@ -250,7 +250,7 @@ fn contents(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
     let position = store.log_position().position.0;
     encoder.gauge("petstore_log_position", "Last commit applied by this node.", position)?;
     encoder.gauge("petstore_replica_lag_commits", "Commits not yet applied by this node.", store.lag())?;
-    let help = "Time since this node last read the end of the log.";
+    let help = "Time since the log last responded to this node.";
     encoder.gauge("petstore_replica_unseen_seconds", help, store.statistics().unseen_for().as_secs_f64())
 }
 
