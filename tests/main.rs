@@ -69,6 +69,7 @@ mod operations {
     mod deployment;
     mod frozen_node;
     mod health;
+    mod key_expiry;
     mod key_rotation;
     mod manual;
     mod max_pets;
