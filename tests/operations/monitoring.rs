@@ -29,6 +29,7 @@ fn busy_app(flags: &[&str]) -> App {
     app.get("/v1/pets");
     app.get("/v1/pets/1");
     app.get_as("nonsense", "/v1/pets");
+    app.issue_active_key(&["--name", "expiring", "--expires-in", "30d"]);
     app
 }
 
@@ -106,6 +107,21 @@ fn the_alerts_fire_when_they_should() {
     for alert in alerts {
         assert!(tests.contains(&format!("- alertname: {alert}\n")), "{alert} has a test");
     }
+}
+
+#[test]
+fn every_alert_names_its_entry_in_the_runbook() {
+    let rules = text("alerts.yml");
+    let runbook = fs::read_to_string(root().join("docs/runbook.md")).unwrap();
+    let headings: BTreeSet<_> = runbook.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    let alerts: Vec<_> = rules.split("- alert: ").skip(1).collect();
+    for alert in &alerts {
+        let name = alert.lines().next().unwrap();
+        let link = format!("\n          runbook: \"docs/runbook.md#{}\"\n", name.to_lowercase());
+        assert!(alert.contains(&link), "{name} lacks{link}");
+        assert!(headings.contains(name), "{name} has no entry");
+    }
+    assert_eq!(headings.len(), alerts.len(), "an entry without an alert");
 }
 
 #[test]

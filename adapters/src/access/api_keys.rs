@@ -1,10 +1,11 @@
 //! API keys. Their hashes are stored in one small file that may change while the service runs.
 //!
 //! Reading order: [`ApiKeys`] (authenticates every request), `file` (the key file), `lifecycle` (its changes), `record`
-//! (one entry), `key` (the secret), `document` (the TOML text).
+//! (one entry), `expiry` (keys that expire), `key` (the secret), `document` (the TOML text).
 
 mod changes;
 mod document;
+mod expiry;
 mod file;
 mod key;
 mod lifecycle;
@@ -67,6 +68,8 @@ struct KeyEntry {
     principal: Arc<Principal>,
     /// Whether the key was seen to be expired. It stays expired if the clock goes back.
     expired: AtomicBool,
+    /// Whether the expiry was announced in the service log.
+    announced: AtomicBool,
 }
 
 /// The last loaded key file.
@@ -100,6 +103,7 @@ impl ApiKeys {
         let content = keys.file.read()?;
         keys.activate(&content)?;
         keys.loaded.lock().content = content;
+        expiry::report(&keys.keys.read(), keys.clock.now());
         Ok(Arc::new(keys))
     }
 
@@ -123,7 +127,7 @@ impl ApiKeys {
         }
     }
 
-    /// Reads the file now. After an error, the loaded keys stay active. Blocks on the disk.
+    /// Reads the file now, and reports keys that expire. After an error, the loaded keys stay active. Blocks on the disk.
     pub fn reload(&self) -> Result<(), KeyFileError> {
         let mut loaded = self.loaded.lock();
         let outcome = self.load_changes(&mut loaded.content).map_err(|error| match error {
@@ -145,11 +149,12 @@ impl ApiKeys {
             }
             Change::Recovered => tracing::info!(target: "petstore::keys", "key file usable again"),
         }
-        let now = self.clock.now();
-        for entry in self.keys.read().values() {
+        let (keys, now) = (self.keys.read(), self.clock.now());
+        for entry in keys.values() {
             // Notes that a key has expired, even if it is not used.
             entry.state(now);
         }
+        expiry::report(&keys, now);
         outcome
     }
 
@@ -218,6 +223,10 @@ impl Authenticator for ApiKeys {
         self.keys.read().values().map(|entry| entry.principal.clone()).collect()
     }
 
+    fn expiries(&self) -> Vec<(String, DateTime<Utc>)> {
+        expiry::by_name(&self.keys.read(), self.clock.now())
+    }
+
     fn reloads(&self) -> [(&'static str, u64); 2] {
         [("loaded", self.reloads.load(Relaxed)), ("failed", self.failed_reloads.load(Relaxed))]
     }
@@ -243,7 +252,12 @@ impl KeyEntry {
         let kept = |flag: fn(&Self) -> &AtomicBool| {
             AtomicBool::new(same_end.is_some_and(|entry| flag(entry).load(Relaxed)))
         };
-        Self { expired: kept(|entry| &entry.expired), record, principal: Arc::new(principal) }
+        Self {
+            expired: kept(|entry| &entry.expired),
+            announced: kept(|entry| &entry.announced),
+            record,
+            principal: Arc::new(principal),
+        }
     }
 
     /// The state of the key at the time `now`. A key that has expired stays expired.

@@ -118,6 +118,21 @@ fn an_expired_key_stays_expired_when_the_clock_goes_back_until_its_end_is_change
 }
 
 #[test]
+fn the_next_expiry_of_a_name_is_that_of_its_active_keys() {
+    let fixture = Fixture::new();
+    let day = |number| fixture.clock.now() + TimeDelta::days(number);
+    let (first, second) = (day(1), day(2));
+    fixture.issue("shop", Scope::Read.into(), Some(second));
+    fixture.issue("shop", Scope::Read.into(), Some(first));
+    let revoked = fixture.issue("gone", Scope::Read.into(), Some(first));
+    fixture.file.revoke(&revoked.record.id(), fixture.clock.now()).unwrap();
+    fixture.keys.reload().unwrap();
+    assert_eq!(fixture.keys.expiries(), [("shop".to_owned(), first)]);
+    fixture.advance(TimeDelta::days(1));
+    assert_eq!(fixture.keys.expiries(), [("shop".to_owned(), second)], "an expired key has no next expiry");
+}
+
+#[test]
 fn the_first_key_is_shown_while_it_is_active() {
     let fixture = Fixture::new();
     assert_eq!(fixture.keys.active_first_key(), Some(fixture.file.first_key_path()));
