@@ -71,6 +71,7 @@ mod operations {
     mod health;
     mod key_expiry;
     mod key_rotation;
+    mod log_output;
     mod manual;
     mod max_pets;
     mod metrics;

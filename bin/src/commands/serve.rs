@@ -48,11 +48,11 @@ const ADMIN_CONNECTIONS_MAX: usize = 100;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(arguments: ServeArguments) -> ExitCode {
-    let output = ServiceOutput::start();
+    let output = ServiceOutput::start(arguments.log_format);
     let code = match run_until_signal(arguments, &output) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            output.print_error(format_args!("petstore: {error:#}"));
+            output.print_error(format_args!("{error:#}"));
             ExitCode::FAILURE
         }
     };
