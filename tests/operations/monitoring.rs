@@ -77,6 +77,7 @@ fn every_metric_that_the_dashboard_and_the_alerts_name_exists() {
     // Scripts write these; tests/operations/deployment.rs reads them.
     names.remove("petstore_backup_last_success_timestamp_seconds");
     names.remove("petstore_copy_last_success_timestamp_seconds");
+    names.remove("petstore_copy_lag_commits");
     assert!(names.len() > 30, "{names:?}");
     for name in names {
         assert!(known.contains(name.as_str()), "{name} in {metrics}");
@@ -90,8 +91,11 @@ fn the_dashboard_shows_every_metric() {
     let metrics = app.metrics();
     let family = Regex::new("(?m)^# TYPE (petstore_[a-z_]+) ").unwrap();
     let families = family.captures_iter(&metrics).map(|found| found.get(1).unwrap().as_str());
-    let of_scripts =
-        ["petstore_backup_last_success_timestamp_seconds", "petstore_copy_last_success_timestamp_seconds"];
+    let of_scripts = [
+        "petstore_backup_last_success_timestamp_seconds",
+        "petstore_copy_last_success_timestamp_seconds",
+        "petstore_copy_lag_commits",
+    ];
     for name in families.chain(of_scripts) {
         assert!(shown.contains(name), "{name} is on no panel");
     }
