@@ -69,7 +69,9 @@ mod operations {
     mod deployment;
     mod frozen_node;
     mod health;
+    mod key_expiry;
     mod key_rotation;
+    mod log_output;
     mod manual;
     mod max_pets;
     mod metrics;

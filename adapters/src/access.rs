@@ -10,6 +10,8 @@ mod rate_limit;
 
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
+
 pub use self::{
     principal::{KeyId, KeyUsage, Principal, RejectedKey, Scope, Scopes},
     rate_limit::{Allowance, Balance, RateLimit},
@@ -26,6 +28,11 @@ pub trait Authenticator: Send + Sync + 'static {
 
     /// The principals of all keys, for metrics.
     fn principals(&self) -> Vec<Arc<Principal>> {
+        vec![]
+    }
+
+    /// The next expiry of each key name, for metrics. Names without a key that expires are absent.
+    fn expiries(&self) -> Vec<(String, DateTime<Utc>)> {
         vec![]
     }
 

@@ -77,6 +77,17 @@ impl Statistics {
     /// The log responded with this head.
     pub(crate) fn seen(&self, head: Position) {
         self.head.store(head.0, Relaxed);
+        self.responded();
+    }
+
+    /// The log stored a commit of this node at this position. Other nodes may have appended after it.
+    pub(crate) fn stored(&self, position: Position) {
+        self.head.fetch_max(position.0, Relaxed);
+        self.responded();
+    }
+
+    /// The log responded, possibly with an error.
+    pub(crate) fn responded(&self) {
         *self.seen.lock() = Instant::now();
     }
 

@@ -1,5 +1,6 @@
 //! Standard output and standard error of the service. Each has its own thread, so a stalled reader blocks nothing else:
-//! lines that do not fit into the queue of that thread are dropped. Those of standard error are counted.
+//! lines that do not fit into the queue of that thread are dropped. Those of standard error are counted. With
+//! `--log-format json`, every line of both streams is a JSON object.
 
 use std::{
     fmt::Display,
@@ -9,8 +10,12 @@ use std::{
     time::Duration,
 };
 
+use chrono::{SecondsFormat, Utc};
+use serde_json::json;
 use tokio::time;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
+
+use crate::config::LogFormat;
 
 /// The maximum number of queued lines per stream. With `--log debug` that is a burst of a few thousand requests.
 const LINES_MAX: usize = 4_096;
@@ -19,6 +24,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) struct ServiceOutput {
+    format: LogFormat,
     stdout: NonBlocking,
     /// Also the destination of the log.
     pub(crate) stderr: NonBlocking,
@@ -26,19 +32,32 @@ pub(crate) struct ServiceOutput {
 }
 
 impl ServiceOutput {
-    pub(crate) fn start() -> Self {
+    pub(crate) fn start(format: LogFormat) -> Self {
         let queue = || NonBlockingBuilder::default().lossy(true).buffered_lines_limit(LINES_MAX);
         let (stderr, log_thread) = queue().thread_name("stderr").finish(io::stderr());
         let (stdout, output_thread) = queue().thread_name("stdout").finish(io::stdout());
-        Self { stdout, stderr, threads: [log_thread, output_thread] }
+        Self { format, stdout, stderr, threads: [log_thread, output_thread] }
     }
 
     pub(crate) fn print_line(&self, line: impl Display) {
-        print(&self.stdout, line);
+        let line = line.to_string();
+        print(
+            &self.stdout,
+            match self.format {
+                LogFormat::Text => line,
+                LogFormat::Json => as_json("INFO", &line),
+            },
+        );
     }
 
-    pub(crate) fn print_error(&self, line: impl Display) {
-        print(&self.stderr, line);
+    pub(crate) fn print_error(&self, error: impl Display) {
+        print(
+            &self.stderr,
+            match self.format {
+                LogFormat::Text => format!("petstore: {error}"),
+                LogFormat::Json => as_json("ERROR", &error.to_string()),
+            },
+        );
     }
 
     /// Waits until the queued lines have been written, but not for a stalled reader.
@@ -53,9 +72,18 @@ impl ServiceOutput {
     }
 }
 
-fn print(stream: &NonBlocking, line: impl Display) {
+fn print(stream: &NonBlocking, mut line: String) {
+    line.push('\n');
     // One call for the whole line. It cannot fail: a line that does not fit is dropped.
-    let _ = stream.clone().write_all(format!("{line}\n").as_bytes());
+    let _ = stream.clone().write_all(line.as_bytes());
+}
+
+/// A line with the fields that every line of the log has.
+fn as_json(level: &str, text: &str) -> String {
+    let timestamp = Utc::now().to_rfc3339_opts(SecondsFormat::Micros, true);
+    let message = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+    json!({ "timestamp": timestamp, "level": level, "message": message, "target": "petstore::service" })
+        .to_string()
 }
 
 /// Logs the number of dropped lines when it has grown. The report is queued like any other line, so it is repeated until

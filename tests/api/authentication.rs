@@ -118,6 +118,7 @@ fn a_key_may_do_what_its_scopes_say() {
     let reader = app.issue_key(&["--name", "reader", "--scope", "read"]);
     let writer = app.issue_key(&["--name", "writer", "--scope", "write"]);
     app.wait_for_status(&reader, 200);
+    app.wait_for_status(&writer, 403);
     let call = |key: &str, method: &str, path: &str| {
         let call = app.anonymous(method, path).key(key);
         if method == "POST" { call.json(r#"{"name":"a","categoryId":1}"#).send() } else { call.send() }

@@ -235,8 +235,8 @@ impl App {
     /// Where the service shows probes and metrics, if it was started with `--admin-listen`.
     pub fn admin(&self) -> SocketAddr {
         eventually("the service says where its probes and metrics are", || {
-            let (stdout, _) = self.printed();
-            let (address, _) = stdout
+            let announced = self.announced();
+            let (address, _) = announced
                 .split_once("probes, metrics and the log on ")?
                 .1
                 .split_once("://")?
@@ -270,6 +270,17 @@ impl App {
     pub fn printed(&self) -> (String, String) {
         let read = |name| fs::read_to_string(self.directory.path().join(name)).expect("the output is kept");
         (read("stdout"), read("stderr"))
+    }
+
+    /// The complete lines on standard output: with `--log-format json`, their messages.
+    fn announced(&self) -> String {
+        let (stdout, _) = self.printed();
+        let complete = stdout.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        let message = |line: &str| match serde_json::from_str::<Value>(line) {
+            Ok(line) => format!("{}\n", line["message"].as_str().expect("a line has a message")),
+            Err(_) => line.to_owned(),
+        };
+        complete.map(message).collect()
     }
 
     /// Makes another key.
@@ -367,8 +378,8 @@ impl App {
             if let Some(ended) = self.ended() {
                 return Some(Err(ended));
             }
-            let (stdout, _) = self.printed();
-            let line = stdout.lines().find(|line| line.starts_with("petstore "))?;
+            let announced = self.announced();
+            let line = announced.lines().find(|line| line.starts_with("petstore "))?;
             let address = line.split("://").nth(1)?.split_ascii_whitespace().next()?;
             address.parse().ok().map(Ok)
         })?;

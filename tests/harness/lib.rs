@@ -34,4 +34,4 @@ pub use program::{
     packaged_program, petstore, program, serve, signal, wait_until,
 };
 pub use proxy::{CutProxy, DelayProxy};
-pub use tools::{files_below, node_module, not_run, python_tool, root, succeed, tools};
+pub use tools::{files_below, node_module, not_run, python_tool, root, succeed, tools, with_wrong_clock};

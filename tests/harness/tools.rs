@@ -33,6 +33,18 @@ pub fn succeed(command: &mut Command) -> String {
     stdout.into_owned()
 }
 
+/// The start of a command that runs a program with a wrong clock; these variables of libfaketime say how wrong. Timers are
+/// not affected.
+pub fn with_wrong_clock(variables: &[String]) -> Vec<String> {
+    let library = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"]
+        .map(|directory| format!("{directory}/faketime/libfaketimeMT.so.1"))
+        .into_iter()
+        .find(|path| Path::new(path).exists())
+        .expect("the package faketime is installed");
+    let settings = [format!("LD_PRELOAD={library}"), "FAKETIME_DONT_FAKE_MONOTONIC=1".into()];
+    ["env".into()].into_iter().chain(settings).chain(variables.iter().cloned()).collect()
+}
+
 /// The directory with the tools that `tests/run` has installed.
 pub fn tools() -> PathBuf {
     target().join("tools")

@@ -5,12 +5,11 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use harness::{
-    App, REX, eventually, free_port, key_file, not_run, petstore, program, python_tool, root, signal,
-    succeed, wait_until,
+    App, REX, free_port, key_file, not_run, petstore, program, python_tool, root, signal, succeed, wait_until,
 };
 use rustix::process::geteuid;
 
@@ -307,7 +306,7 @@ fn a_backup_restarts_only_a_service_that_was_running() {
 }
 
 #[test]
-fn a_continuous_copy_reports_when_it_is_complete() {
+fn a_continuous_copy_reports_its_lag_and_when_it_is_complete() {
     let directory = tempfile::tempdir().unwrap();
     let mut app = App::start_with(&["--admin-listen", "127.0.0.1:0"]);
     app.add("Rex");
@@ -321,11 +320,34 @@ fn a_continuous_copy_reports_when_it_is_complete() {
         .env("TEXTFILE_DIRECTORY", directory.path())
         .spawn();
     let mut following = following.unwrap();
-    let reported = eventually("the copy is complete", || fs::read_to_string(&metrics).ok());
-    assert!(reported.contains("\npetstore_copy_last_success_timestamp_seconds 1"), "{reported}");
+    let reported = |name: &str| -> Option<u64> {
+        let metrics = fs::read_to_string(&metrics).ok()?;
+        metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+    };
+    wait_until("the copy is complete", || {
+        reported("petstore_copy_last_success_timestamp_seconds").is_some_and(|time| time > 1_700_000_000)
+    });
+    assert_eq!(reported("petstore_copy_lag_commits"), Some(0));
+    let written = || fs::metadata(&metrics).unwrap().modified().unwrap();
+    // Repeated, because a report may be under way at the moment of the stop.
+    wait_until("the first report after a stop names the commits that the copy lacks", || {
+        let since = written();
+        wait_until("the copy has caught up", || {
+            written() > since && reported("petstore_copy_lag_commits") == Some(0)
+        });
+        signal(following.id(), "STOP");
+        let (before, stopped) = (written(), Instant::now());
+        // Longer than the interval of the reports.
+        while stopped.elapsed() < Duration::from_secs(2) {
+            app.add("Rex");
+        }
+        signal(following.id(), "CONT");
+        wait_until("the lag is reported", || written() > before);
+        reported("petstore_copy_lag_commits") != Some(0)
+    });
+    wait_until("the copy is complete again", || reported("petstore_copy_lag_commits") == Some(0));
     app.kill();
     // Several reports later, the time of the last success is still the same.
-    let written = || fs::metadata(&metrics).unwrap().modified().unwrap();
     wait_until("no more success is reported", || {
         let before = written();
         thread::sleep(Duration::from_secs(3));

@@ -279,6 +279,18 @@ fn a_list_of_keys_warns_about_a_file_that_others_can_change() {
 }
 
 #[test]
+fn a_service_reports_a_key_file_that_becomes_writable_for_others() {
+    let app = App::start_with(&["--admin-listen", "127.0.0.1:0"]);
+    let set_mode = |mode| fs::set_permissions(app.keys_file(), fs::Permissions::from_mode(mode)).unwrap();
+    set_mode(0o666);
+    app.wait_for_log("other users can write to ");
+    assert!(app.metrics().contains("petstore_key_reloads_total{outcome=\"failed\"} 1\n"));
+    assert_eq!(app.get("/v1/pets").status, 200, "the loaded keys stay active");
+    set_mode(0o600);
+    app.wait_for_log("key file usable again");
+}
+
+#[test]
 fn a_truncated_sqlite_file_leads_to_recover() {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("log.db");

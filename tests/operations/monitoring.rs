@@ -5,6 +5,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use harness::{App, Call, REX, Running, eventually, free_port, root, succeed, wait_until};
@@ -28,6 +29,7 @@ fn busy_app(flags: &[&str]) -> App {
     app.get("/v1/pets");
     app.get("/v1/pets/1");
     app.get_as("nonsense", "/v1/pets");
+    app.issue_active_key(&["--name", "expiring", "--expires-in", "30d"]);
     app
 }
 
@@ -75,6 +77,7 @@ fn every_metric_that_the_dashboard_and_the_alerts_name_exists() {
     // Scripts write these; tests/operations/deployment.rs reads them.
     names.remove("petstore_backup_last_success_timestamp_seconds");
     names.remove("petstore_copy_last_success_timestamp_seconds");
+    names.remove("petstore_copy_lag_commits");
     assert!(names.len() > 30, "{names:?}");
     for name in names {
         assert!(known.contains(name.as_str()), "{name} in {metrics}");
@@ -88,8 +91,11 @@ fn the_dashboard_shows_every_metric() {
     let metrics = app.metrics();
     let family = Regex::new("(?m)^# TYPE (petstore_[a-z_]+) ").unwrap();
     let families = family.captures_iter(&metrics).map(|found| found.get(1).unwrap().as_str());
-    let of_scripts =
-        ["petstore_backup_last_success_timestamp_seconds", "petstore_copy_last_success_timestamp_seconds"];
+    let of_scripts = [
+        "petstore_backup_last_success_timestamp_seconds",
+        "petstore_copy_last_success_timestamp_seconds",
+        "petstore_copy_lag_commits",
+    ];
     for name in families.chain(of_scripts) {
         assert!(shown.contains(name), "{name} is on no panel");
     }
@@ -105,6 +111,21 @@ fn the_alerts_fire_when_they_should() {
     for alert in alerts {
         assert!(tests.contains(&format!("- alertname: {alert}\n")), "{alert} has a test");
     }
+}
+
+#[test]
+fn every_alert_names_its_entry_in_the_runbook() {
+    let rules = text("alerts.yml");
+    let runbook = fs::read_to_string(root().join("docs/runbook.md")).unwrap();
+    let headings: BTreeSet<_> = runbook.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    let alerts: Vec<_> = rules.split("- alert: ").skip(1).collect();
+    for alert in &alerts {
+        let name = alert.lines().next().unwrap();
+        let link = format!("\n          runbook: \"docs/runbook.md#{}\"\n", name.to_lowercase());
+        assert!(alert.contains(&link), "{name} lacks{link}");
+        assert!(headings.contains(name), "{name} has no entry");
+    }
+    assert_eq!(headings.len(), alerts.len(), "an entry without an alert");
 }
 
 #[test]
@@ -173,6 +194,22 @@ fn an_embedded_store_shows_its_syncs_and_its_disk() {
     });
     assert!(value(&now, "petstore_log_sync_duration_seconds_count") >= 1.0, "{now}");
     assert!(value(&now, "petstore_disk_free_bytes") >= value(&now, "petstore_disk_reserved_bytes"), "{now}");
+}
+
+#[test]
+fn the_commits_of_a_node_confirm_that_its_log_responds() {
+    for engine in ["sled", "sqlite"] {
+        let app = App::on_engine(engine, &["--admin-listen", "127.0.0.1:0"]);
+        // Longer than the interval at which an idle writer reads the end of the log.
+        let begun = Instant::now();
+        let mut last = begun;
+        while begun.elapsed() < Duration::from_secs(3) {
+            last = Instant::now();
+            app.post(REX);
+        }
+        let unseen = value(&app.metrics(), "petstore_replica_unseen_seconds");
+        assert!(unseen <= last.elapsed().as_secs_f64(), "{engine}: {unseen} s");
+    }
 }
 
 /// A running Prometheus.

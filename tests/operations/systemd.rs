@@ -124,6 +124,18 @@ fn sighup_reads_the_key_file_again_and_stops_nothing() {
 }
 
 #[test]
+fn sighup_reports_a_failed_reload_and_not_success() {
+    let app = App::start();
+    fs::write(app.keys_file(), "version").unwrap();
+    app.signal("HUP");
+    let log = app.wait_for_log("SIGHUP: reload failed");
+    assert!(!log.contains("SIGHUP: reloaded"), "{log}");
+    let failed = log.lines().find(|line| line.contains("SIGHUP")).unwrap();
+    assert!(failed.contains("keys.toml cannot be used"), "{failed}");
+    assert_eq!(app.get("/v1/pets").status, 200, "the loaded keys stay active");
+}
+
+#[test]
 fn the_unit_is_valid_and_well_confined() {
     // The program is where the package puts it, and the unit is found by its name.
     let directory = tempfile::tempdir().unwrap();

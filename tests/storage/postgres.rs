@@ -3,6 +3,7 @@
 mod failover;
 mod faults;
 mod network;
+mod passfile;
 mod rejection;
 
 use std::{sync::Arc, time::Duration};
@@ -115,7 +116,10 @@ async fn a_rejected_session_says_why_and_reveals_no_password() {
     let server = PostgresServer::start();
     let url = server.url("postgres");
     for (url, word) in [
-        (url.replace("hunter2", "hunter3"), "(SQLSTATE 28P01); check the user and the password"),
+        (
+            url.replace("hunter2", "hunter3"),
+            "(SQLSTATE 28P01); check the user and the password, or the password file",
+        ),
         (url.replace(":hunter2", ""), "password missing"),
         (server.url("nowhere"), "(SQLSTATE 3D000); create the database, or correct the URL"),
         (format!("{url}?sslmode=verify-full"), "TLS"),

@@ -1,10 +1,11 @@
 //! API keys. Their hashes are stored in one small file that may change while the service runs.
 //!
 //! Reading order: [`ApiKeys`] (authenticates every request), `file` (the key file), `lifecycle` (its changes), `record`
-//! (one entry), `key` (the secret), `document` (the TOML text).
+//! (one entry), `expiry` (keys that expire), `key` (the secret), `document` (the TOML text).
 
 mod changes;
 mod document;
+mod expiry;
 mod file;
 mod key;
 mod lifecycle;
@@ -15,7 +16,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -65,6 +66,10 @@ type ActiveKeys = BTreeMap<[u8; ID_BYTES], Arc<KeyEntry>>;
 struct KeyEntry {
     record: KeyRecord,
     principal: Arc<Principal>,
+    /// Whether the key was seen to be expired. It stays expired if the clock goes back.
+    expired: AtomicBool,
+    /// Whether the expiry was announced in the service log.
+    announced: AtomicBool,
 }
 
 /// The last loaded key file.
@@ -98,6 +103,7 @@ impl ApiKeys {
         let content = keys.file.read()?;
         keys.activate(&content)?;
         keys.loaded.lock().content = content;
+        expiry::report(&keys.keys.read(), keys.clock.now());
         Ok(Arc::new(keys))
     }
 
@@ -109,7 +115,7 @@ impl ApiKeys {
             interval.tick().await;
             let keys = self.clone();
             // A runtime that shuts down cancels the work, which is not an error.
-            if let Err(ended) = task::spawn_blocking(move || keys.reload()).await
+            if let Err(ended) = task::spawn_blocking(move || drop(keys.reload())).await
                 && ended.is_panic()
             {
                 tracing::error!(
@@ -121,26 +127,17 @@ impl ApiKeys {
         }
     }
 
-    /// Reads the file now. Blocks on the disk.
-    pub fn reload(&self) {
+    /// Reads the file now, and reports keys that expire. After an error, the loaded keys stay active. Blocks on the disk.
+    pub fn reload(&self) -> Result<(), KeyFileError> {
         let mut loaded = self.loaded.lock();
-        let outcome = self.file.read().and_then(|content| {
-            if content != loaded.content {
-                let before = self.keys.read().clone();
-                let count = self.activate(&content)?;
-                changes::log(&before, &self.keys.read());
-                loaded.content = content;
-                self.reloads.fetch_add(1, Relaxed);
-                tracing::info!(target: "petstore::keys", active = count, "key file reloaded");
-            }
-            Ok(())
-        });
-        let failure = outcome.err().map(|error| match error {
+        let outcome = self.load_changes(&mut loaded.content).map_err(|error| match error {
             // Issuing a key, as the error advises, would create a file with only that key.
-            KeyFileError::Missing(path) => format!("the key file {} was deleted; restore it", path.display()),
-            error => error.to_string(),
+            KeyFileError::Missing(path) => {
+                KeyFileError::Unusable(format!("the key file {} was deleted; restore it", path.display()))
+            }
+            error => error,
         });
-        match loaded.log.attempt(failure.as_ref()) {
+        match loaded.log.attempt(outcome.as_ref().err()) {
             Change::None => {}
             Change::Failed(error) => {
                 self.failed_reloads.fetch_add(1, Relaxed);
@@ -150,8 +147,31 @@ impl ApiKeys {
                     "cannot reload the key file; the loaded keys stay active"
                 );
             }
-            Change::Recovered => tracing::info!(target: "petstore::keys", "key file readable again"),
+            Change::Recovered => tracing::info!(target: "petstore::keys", "key file usable again"),
         }
+        let (keys, now) = (self.keys.read(), self.clock.now());
+        for entry in keys.values() {
+            // Notes that a key has expired, even if it is not used.
+            entry.state(now);
+        }
+        expiry::report(&keys, now);
+        outcome
+    }
+
+    /// Activates the content of the file if it differs from `active`. The protection is checked even without a change:
+    /// other users could change the file next.
+    fn load_changes(&self, active: &mut Vec<u8>) -> Result<(), KeyFileError> {
+        let content = self.file.read()?;
+        if content == *active {
+            return self.file.check_protection();
+        }
+        let before = self.keys.read().clone();
+        let count = self.activate(&content)?;
+        changes::log(&before, &self.keys.read());
+        *active = content;
+        self.reloads.fetch_add(1, Relaxed);
+        tracing::info!(target: "petstore::keys", active = count, "key file reloaded");
+        Ok(())
     }
 
     /// Replaces the set of keys, and returns the number of active ones. An error changes nothing.
@@ -159,7 +179,6 @@ impl ApiKeys {
         let records = self.file.parse(content)?;
         self.file.check_protection()?;
         let now = self.clock.now();
-        let active = records.iter().filter(|record| record.state(now) == KeyState::Active).count();
         let mut keys = self.keys.write();
         *keys = records
             .into_iter()
@@ -168,7 +187,7 @@ impl ApiKeys {
                 (record.hash.id_bytes(), Arc::new(KeyEntry::new(record, self.rate_limit, before)))
             })
             .collect();
-        Ok(active)
+        Ok(keys.values().filter(|entry| entry.state(now) == KeyState::Active).count())
     }
 
     /// The file with the first key, if that key is still active.
@@ -204,6 +223,10 @@ impl Authenticator for ApiKeys {
         self.keys.read().values().map(|entry| entry.principal.clone()).collect()
     }
 
+    fn expiries(&self) -> Vec<(String, DateTime<Utc>)> {
+        expiry::by_name(&self.keys.read(), self.clock.now())
+    }
+
     fn reloads(&self) -> [(&'static str, u64); 2] {
         [("loaded", self.reloads.load(Relaxed)), ("failed", self.failed_reloads.load(Relaxed))]
     }
@@ -224,13 +247,35 @@ impl KeyEntry {
             allowance,
             usage,
         };
-        Self { record, principal: Arc::new(principal) }
+        // A changed end is a decision of the operator.
+        let same_end = before.filter(|entry| entry.record.end() == record.end());
+        let kept = |flag: fn(&Self) -> &AtomicBool| {
+            AtomicBool::new(same_end.is_some_and(|entry| flag(entry).load(Relaxed)))
+        };
+        Self {
+            expired: kept(|entry| &entry.expired),
+            announced: kept(|entry| &entry.announced),
+            record,
+            principal: Arc::new(principal),
+        }
+    }
+
+    /// The state of the key at the time `now`. A key that has expired stays expired.
+    fn state(&self, now: DateTime<Utc>) -> KeyState {
+        match self.record.state(now) {
+            KeyState::Active if self.expired.load(Relaxed) => KeyState::Expired,
+            KeyState::Expired => {
+                self.expired.store(true, Relaxed);
+                KeyState::Expired
+            }
+            state => state,
+        }
     }
 
     /// Rejects a key that is no longer valid. Called at every request, because a key expires without a change of the
     /// file.
     fn check(&self, now: DateTime<Utc>) -> Result<&Arc<Principal>, RejectedKey> {
-        match self.record.state(now) {
+        match self.state(now) {
             KeyState::Active => Ok(&self.principal),
             KeyState::Expired => Err(RejectedKey::Expired(self.record.id(), self.principal.name.clone())),
             KeyState::Revoked => Err(RejectedKey::Revoked(self.record.id(), self.principal.name.clone())),

@@ -25,6 +25,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::{Mutex as SyncMutex, RwLock};
 use tokio::{
     sync::Mutex,
+    task,
     time::{self, Instant},
 };
 
@@ -39,6 +40,8 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
 /// The polling interval, in case a notification gets lost.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the files that the URL names may take to be read.
+const SETTINGS_TIMEOUT: Duration = Duration::from_secs(2);
 /// The delay between attempts to connect. Until the next one, calls fail with the error of the last one.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
 /// The delay before other servers are tried again, while the connected one lacks the newest commit.
@@ -47,7 +50,7 @@ const DURABILITY_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// A log in a PostgreSQL database. Reconnects automatically to the server that is the primary.
 pub struct PostgresLog {
-    targets: Vec<Target>,
+    url: String,
     link: Mutex<Link>,
     /// The newest commit that this node has read or appended: servers that hold it are preferred.
     newest: SyncMutex<Version>,
@@ -81,7 +84,8 @@ enum Link {
 impl PostgresLog {
     /// Connects to the primary among the servers of a `postgres://` URL, and creates the tables if they do not exist.
     ///
-    /// The password may also come from `PGPASSWORD`, or from the password file named by `passfile` or `PGPASSFILE`.
+    /// The password may also come from `PGPASSWORD`, or from the password file named by `passfile` or `PGPASSFILE`, which is
+    /// read again at every connection.
     /// [`Fault::Unreachable`] may be temporary: retry.
     pub fn open(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
         Box::pin(Self::connect_replicated(url, IfMissing::Create, Version::START))
@@ -119,15 +123,14 @@ impl PostgresLog {
     }
 
     async fn connect(url: &str, if_missing: IfMissing, newest: Version) -> Result<Self, LogError> {
-        let targets = settings::parse(url, &environment::of_this_process)?;
-        let (session, errors) = Session::open(&targets, if_missing, newest).await;
+        let (session, errors) = Session::open(&servers(url).await?, if_missing, newest).await;
         let another_may_hold_it = errors.iter().any(|error| error.fault == Fault::Unreachable);
         // If no better server can be expected, use one that lacks the newest commit. The caller checks what is missing.
         let session = session.filter(|session| session.holds_newest || !another_may_hold_it);
         let session = session.ok_or_else(|| error_mapping::combined(errors))?;
         let durability = RwLock::new((session.durability().await?, Instant::now()));
         let link = Mutex::new(Link::Connected { session: Arc::new(session), until: None });
-        Ok(Self { targets, link, newest: SyncMutex::new(newest), durability })
+        Ok(Self { url: url.to_owned(), link, newest: SyncMutex::new(newest), durability })
     }
 
     /// The open session, or a new one.
@@ -162,7 +165,7 @@ impl PostgresLog {
     async fn reconnect(&self) -> Result<Session, LogError> {
         // Missing tables are not recreated: a log that has vanished is not an empty log.
         let newest = *self.newest.lock();
-        let (session, errors) = Session::open(&self.targets, IfMissing::Fail, newest).await;
+        let (session, errors) = Session::open(&servers(&self.url).await?, IfMissing::Fail, newest).await;
         let session = session.ok_or_else(|| error_mapping::combined(errors))?;
         let durability = session.durability().await?;
         *self.durability.write() = (durability, Instant::now());
@@ -187,6 +190,18 @@ impl PostgresLog {
         {
             self.raise_newest(last.version());
         }
+    }
+}
+
+/// Reads the settings of the servers, with the password file and the certificates as they are now: both may be replaced
+/// while the service runs.
+async fn servers(url: &str) -> Result<Vec<Target>, LogError> {
+    let url = url.to_owned();
+    let reading = task::spawn_blocking(move || settings::parse(&url, &environment::of_this_process));
+    match time::timeout(SETTINGS_TIMEOUT, reading).await {
+        Ok(Ok(servers)) => servers,
+        Ok(Err(_)) | Err(_) => Err(Fault::Unreachable
+            .error("the password file or the certificates of PostgreSQL cannot be read in time")),
     }
 }
 

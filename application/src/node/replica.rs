@@ -109,9 +109,16 @@ impl Replica {
         });
     }
 
-    /// Reads the last position of the log, and records that the log responded.
+    /// Reads the last position of the log, and records that the log responded. A log that is full or damaged responds
+    /// too.
     pub(crate) async fn head(&self) -> Result<Position, LogError> {
-        self.log.head().await.inspect(|head| self.statistics.seen(*head))
+        let head = self.log.head().await;
+        match &head {
+            Ok(head) => self.statistics.seen(*head),
+            Err(error) if error.fault == Fault::Unreachable => {}
+            Err(_) => self.statistics.responded(),
+        }
+        head
     }
 
     /// Replays the log, if it is the same log as before.

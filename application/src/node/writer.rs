@@ -245,6 +245,7 @@ impl Writer {
             Outcome::Stored => match self.replica.state.apply(&pending.commit, Digest::of(&record.bytes)) {
                 Ok(()) => {
                     let statistics = &self.replica.statistics;
+                    statistics.stored(base.position.next());
                     statistics.commit_events.observe(pending.commit.entries.len() as u64);
                     statistics.commit_bytes.observe(record.bytes.len() as u64);
                     self.rejections = 0;

@@ -48,11 +48,11 @@ const ADMIN_CONNECTIONS_MAX: usize = 100;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(arguments: ServeArguments) -> ExitCode {
-    let output = ServiceOutput::start();
+    let output = ServiceOutput::start(arguments.log_format);
     let code = match run_until_signal(arguments, &output) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            output.print_error(format_args!("petstore: {error:#}"));
+            output.print_error(format_args!("{error:#}"));
             ExitCode::FAILURE
         }
     };
@@ -200,14 +200,18 @@ fn reload_on_hangup(keys: Arc<ApiKeys>, tls: Option<Arc<Tls>>) -> io::Result<()>
             let (keys, tls) = (keys.clone(), tls.clone());
             // A hanging disk must delay only the next reload.
             let read = spawn_blocking(move || {
-                keys.reload();
-                if let Some(tls) = tls {
-                    tls.reload();
+                let keys = keys.reload().err().map(|error| error.to_string());
+                let tls = tls.and_then(|tls| tls.reload().err()).map(|error| error.to_string());
+                let errors: Vec<_> = keys.into_iter().chain(tls).collect();
+                if errors.is_empty() {
+                    tracing::info!(
+                        target: "petstore::service",
+                        "SIGHUP: reloaded the key file and the certificate"
+                    );
+                } else {
+                    let error = errors.join("; ");
+                    tracing::warn!(target: "petstore::service", error, "SIGHUP: reload failed");
                 }
-                tracing::info!(
-                    target: "petstore::service",
-                    "SIGHUP: reloaded the key file and the certificate"
-                );
             });
             // A runtime that shuts down cancels the work, which is not an error.
             let _ = read.await;

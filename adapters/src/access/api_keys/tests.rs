@@ -39,7 +39,7 @@ impl Fixture {
     fn issue(&self, name: &str, scopes: Scopes, expires: Option<DateTime<Utc>>) -> Issued {
         let new = NewKey { name: name.parse().unwrap(), scopes, rate_limit: None, expires };
         let issued = self.file.issue(new, self.clock.now()).unwrap();
-        self.keys.reload();
+        self.keys.reload().unwrap();
         issued
     }
 
@@ -71,7 +71,7 @@ fn a_hash_that_only_shares_its_id_with_a_known_one_is_rejected() {
     let hash = fixture.file.keys().unwrap()[0].hash.to_string();
     let other = format!("{}{}", &hash[..12], "0".repeat(52));
     fs::write(fixture.file.path(), text.replace(&hash, &other)).unwrap();
-    fixture.keys.reload();
+    fixture.keys.reload().unwrap();
     assert!(!fixture.opens(&fixture.first));
 }
 
@@ -86,15 +86,50 @@ fn a_key_that_was_accepted_before_is_checked_again_every_time() {
 
     let text = fs::read_to_string(fixture.file.path()).unwrap();
     fs::write(fixture.file.path(), text.replace("\"read\"]", "\"write\"]")).unwrap();
-    fixture.keys.reload();
+    fixture.keys.reload().unwrap();
     assert_eq!([scopes(), scopes()], [Ok(Scope::Write.into()), Ok(Scope::Write.into())]);
 
     fixture.advance(TimeDelta::seconds(30));
     assert_eq!(scopes(), Err(RejectedKey::Expired(issued.record.id(), "shop".into())));
     fixture.file.revoke(&issued.record.id(), fixture.clock.now()).unwrap();
-    fixture.keys.reload();
+    fixture.keys.reload().unwrap();
     assert_eq!(scopes(), Err(RejectedKey::Revoked(issued.record.id(), "shop".into())));
     assert!(fixture.opens(&fixture.first));
+}
+
+#[test]
+fn an_expired_key_stays_expired_when_the_clock_goes_back_until_its_end_is_changed() {
+    let fixture = Fixture::new();
+    let begin = fixture.clock.now();
+    let issued = fixture.issue("shop", Scope::Read.into(), Some(begin + TimeDelta::days(1)));
+    fixture.advance(TimeDelta::days(1));
+    fixture.keys.reload().unwrap();
+    fixture.advance(TimeDelta::days(-1));
+    assert!(!fixture.opens(issued.key.reveal()));
+    fixture.issue("other", Scope::Read.into(), None);
+    assert!(!fixture.opens(issued.key.reveal()), "a reload does not change that");
+
+    let text = fs::read_to_string(fixture.file.path()).unwrap();
+    let later = |end: DateTime<Utc>| end.format("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let text = text.replace(&later(begin + TimeDelta::days(1)), &later(begin + TimeDelta::days(2)));
+    fs::write(fixture.file.path(), text).unwrap();
+    fixture.keys.reload().unwrap();
+    assert!(fixture.opens(issued.key.reveal()));
+}
+
+#[test]
+fn the_next_expiry_of_a_name_is_that_of_its_active_keys() {
+    let fixture = Fixture::new();
+    let day = |number| fixture.clock.now() + TimeDelta::days(number);
+    let (first, second) = (day(1), day(2));
+    fixture.issue("shop", Scope::Read.into(), Some(second));
+    fixture.issue("shop", Scope::Read.into(), Some(first));
+    let revoked = fixture.issue("gone", Scope::Read.into(), Some(first));
+    fixture.file.revoke(&revoked.record.id(), fixture.clock.now()).unwrap();
+    fixture.keys.reload().unwrap();
+    assert_eq!(fixture.keys.expiries(), [("shop".to_owned(), first)]);
+    fixture.advance(TimeDelta::days(1));
+    assert_eq!(fixture.keys.expiries(), [("shop".to_owned(), second)], "an expired key has no next expiry");
 }
 
 #[test]
@@ -103,7 +138,7 @@ fn the_first_key_is_shown_while_it_is_active() {
     assert_eq!(fixture.keys.active_first_key(), Some(fixture.file.first_key_path()));
     let id = fixture.file.keys().unwrap()[0].id();
     fixture.file.revoke(&id, fixture.clock.now()).unwrap();
-    fixture.keys.reload();
+    fixture.keys.reload().unwrap();
     assert_eq!(fixture.keys.active_first_key(), None);
 }
 
@@ -111,7 +146,7 @@ fn the_first_key_is_shown_while_it_is_active() {
 fn with_a_file_without_keys_every_key_is_rejected() {
     let fixture = Fixture::new();
     fs::write(fixture.file.path(), "version = 1").unwrap();
-    fixture.keys.reload();
+    fixture.keys.reload().unwrap();
     assert!(!fixture.opens(&fixture.first));
 }
 

@@ -25,9 +25,12 @@ pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
         return Fault::CannotOpen.error(format!("PostgreSQL at {server} cannot be used: {reason}"));
     }
     let (what, what_to_do) = match error.code().map(class) {
-        Some("28") => ("rejected the session", "; check the user and the password"),
+        Some("28") => ("rejected the session", "; check the user and the password, or the password file"),
         Some("3D") => ("rejected the session", "; create the database, or correct the URL"),
         Some(_) => ("rejected the session", ""),
+        None if describe(error).contains("password missing") => {
+            ("requires a password", "; add a line for this server to the password file, or set PGPASSWORD")
+        }
         None if failed_handshake(error) => {
             ("cannot be reached", "; use sslmode=disable if the server has no TLS and the network is trusted")
         }

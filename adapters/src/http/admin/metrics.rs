@@ -184,6 +184,12 @@ fn keys(encoder: &mut Encoder<'_>, state: &AppState) -> fmt::Result {
     counters("petstore_key_rate_limited", help, limited)?;
     let help = "Calls of deprecated operations, by the name and id of the API key.";
     counters("petstore_deprecated_calls", help, deprecated)?;
+    let help = "Next expiry of an API key with this name, in seconds since 1970.";
+    let mut expiries = state.keys.expiries();
+    expiries.sort_by_key(|(_, expiry)| *expiry);
+    let expiries = expiries.iter().take(KEYS_MAX);
+    let expiries = expiries.map(|(name, expiry)| ([("key", &**name)], ConstGauge::new(expiry.timestamp())));
+    encoder.family("petstore_key_expiry_timestamp_seconds", help, expiries)?;
     let outcomes =
         state.keys.reloads().map(|(outcome, count)| ([("outcome", outcome)], ConstCounter::new(count)));
     encoder.family("petstore_key_reloads", "Reloads of the key file after a change, by outcome.", outcomes)
@@ -250,7 +256,7 @@ fn contents(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
     let position = store.log_position().position.0;
     encoder.gauge("petstore_log_position", "Last commit applied by this node.", position)?;
     encoder.gauge("petstore_replica_lag_commits", "Commits not yet applied by this node.", store.lag())?;
-    let help = "Time since this node last read the end of the log.";
+    let help = "Time since the log last responded to this node.";
     encoder.gauge("petstore_replica_unseen_seconds", help, store.statistics().unseen_for().as_secs_f64())
 }
 

@@ -84,13 +84,13 @@ impl Tls {
             time::sleep(RELOAD_INTERVAL).await;
             let tls = self.clone();
             // Fails only when the runtime shuts down.
-            let _ = task::spawn_blocking(move || tls.reload()).await;
+            let _ = task::spawn_blocking(move || drop(tls.reload())).await;
         }
     }
 
     /// Activates the pair in the files if it can be used. A pair that is expired or not yet valid does not replace a valid one.
-    /// Open connections keep theirs.
-    pub fn reload(&self) {
+    /// After an error, the previous pair stays active. Open connections keep theirs.
+    pub fn reload(&self) -> Result<(), TlsError> {
         let loaded = CertificateAndKey::load(&self.certificate, &self.key);
         let (mut state, now) = (self.state.lock(), Utc::now());
         let State { active, error, expiry_reported } = &mut *state;
@@ -105,13 +105,13 @@ impl Tls {
         if let Change::Failed(error) = error.attempt(loaded.as_ref().err()) {
             tracing::warn!(target: "petstore::http", %error, "TLS certificate not reloaded, the previous one stays active");
         }
-        if let Ok(loaded) = loaded
-            && active.contents != loaded.contents
-        {
-            tracing::info!(target: "petstore::http", expires = %loaded.validity.end(), "TLS certificate reloaded");
-            *active = loaded;
-            *expiry_reported = None;
-        }
+        let outcome = loaded.map(|loaded| {
+            if active.contents != loaded.contents {
+                tracing::info!(target: "petstore::http", expires = %loaded.validity.end(), "TLS certificate reloaded");
+                *active = loaded;
+                *expiry_reported = None;
+            }
+        });
         let expires = *active.validity.end();
         let is_due = expiry_reported.is_none_or(|last| now - last >= EXPIRY_REPORT_INTERVAL);
         if is_due && now > expires - EXPIRY_NOTICE {
@@ -120,6 +120,7 @@ impl Tls {
             tracing::warn!(target: "petstore::http", %expires, file = %self.certificate.display(), "{event}");
             *expiry_reported = Some(now);
         }
+        outcome
     }
 
     pub(super) fn acceptor(&self) -> TlsAcceptor {

@@ -123,13 +123,13 @@ async fn retrying<L>(open: impl AsyncFn() -> Result<L, LogError>) -> Result<L, L
     }
 }
 
-/// Reports at intervals how many of the commits that the source held one interval before are missing from the copy.
+/// Reports at intervals how many commits of the source are missing from the copy.
 async fn report_lag(source: &dyn LogSource, reached: &Cell<Position>, every: Duration) -> Infallible {
     loop {
-        let head = source.head().await;
         time::sleep(every).await;
+        // The position is read before the head, so that the lag is never too small.
         let position = reached.get();
-        let behind = match head {
+        let behind = match source.head().await {
             Ok(head) => format!("{} commits", head.0.saturating_sub(position.0)),
             Err(error) => format!("unknown: {error}"),
         };
