@@ -14,9 +14,9 @@ use std::{
 };
 
 /// Longer than any start or stop takes on a busy machine.
-const TIMEOUT: Duration = Duration::from_mins(1);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 /// How often to look again for something that must happen soon.
-const INTERVAL: Duration = Duration::from_millis(10);
+pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
 
 /// The program, built from the sources as they are now, unless `TEST_PROGRAM` names another one.
 pub fn program() -> &'static Path {
