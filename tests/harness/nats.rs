@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    net::{SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::{
     http::Call,
     network::Network,
-    program::{INTERVAL, Running, eventually_ok},
+    program::{INTERVAL, Running, eventually_ok, free_port},
     proxy::CutProxy,
     startup::{Startup, end_of},
     tools::{tell, tools},
@@ -301,11 +301,9 @@ impl NatsServer {
     }
 }
 
-/// Free addresses. All are bound until all are found, so that they differ.
+/// Different free addresses.
 fn free_ports(count: usize) -> Vec<SocketAddr> {
-    let listeners: Vec<_> =
-        (0..count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free loopback port")).collect();
-    listeners.iter().map(|listener| listener.local_addr().expect("a bound listener has an address")).collect()
+    (0..count).map(|_| SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()))).collect()
 }
 
 fn spawn(directory: &Path, network: Option<&Network>) -> Running {
