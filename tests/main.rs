@@ -97,6 +97,7 @@ mod repository {
     mod architecture;
     mod bill_of_materials;
     mod documentation;
+    mod harness;
     mod test_lists;
     mod wording;
 }

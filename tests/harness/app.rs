@@ -6,6 +6,7 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
+    thread,
 };
 
 use serde_json::Value;
@@ -14,7 +15,8 @@ use tempfile::TempDir;
 use crate::{
     engine::Place,
     http::{Call, Response},
-    program::{self, Finished, eventually, petstore, program, wait_until},
+    program::{self, Finished, INTERVAL, eventually, petstore, program, wait_until},
+    startup::Startup,
 };
 
 /// A running service with its own directory and API key. Killed when dropped.
@@ -168,9 +170,17 @@ impl App {
 
     /// Waits until the service is ready.
     pub fn wait_until_ready(&self) {
-        eventually("the service is ready", || {
-            (self.anonymous("GET", "/readyz").try_send()?.status == 200).then_some(())
-        });
+        let log = self.directory.path().join("stderr");
+        let startup = Startup::new("the service", &log);
+        loop {
+            let health = match self.anonymous("GET", "/readyz").try_send() {
+                Some(ready) if ready.status == 200 => return,
+                Some(ready) => ready.text().to_owned(),
+                None => "no response".to_owned(),
+            };
+            startup.check_time(|| health);
+            thread::sleep(INTERVAL);
+        }
     }
 
     /// Waits until the service is not ready, and returns the response of the probe.

@@ -11,12 +11,16 @@ use std::{
         OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
+    thread,
 };
 
 use adapters::event_log::object_store::{ObjectLog, Variables};
 use tempfile::TempDir;
 
-use crate::program::{Finished, Running, finished, free_port, program, signal, wait_until};
+use crate::{
+    program::{Finished, INTERVAL, Running, finished, free_port, program, signal},
+    startup::Startup,
+};
 
 /// The only user of the gateways.
 pub const ACCESS_KEY: &str = "petstore-test";
@@ -94,7 +98,8 @@ impl Gateway {
     ) -> Self {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let child = Running(spawn_gateway(config, address, &frontend));
-        let gateway = Self { child, address, config: config.to_owned(), frontend, endpoint, certificates };
+        let config = config.to_owned();
+        let mut gateway = Self { child, address, config, frontend, endpoint, certificates };
         gateway.wait_until_ready();
         gateway
     }
@@ -126,8 +131,11 @@ impl Gateway {
         signal(self.child.0.id(), "CONT");
     }
 
-    fn wait_until_ready(&self) {
-        wait_until("the gateway listens", || TcpStream::connect(self.address).is_ok());
+    fn wait_until_ready(&mut self) {
+        let log = log_of(&self.config, &name(self.address));
+        let startup = Startup::new("the gateway", &log);
+        let listens = || TcpStream::connect(self.address).is_ok();
+        startup.wait(&mut self.child.0, listens, || health(&self.config));
     }
 
     /// A URL with a new prefix in a new bucket.
@@ -231,11 +239,26 @@ pub fn wrapper(variables: &[(String, String)]) -> Vec<String> {
 }
 
 fn spawn_gateway(config: &Path, address: SocketAddr, frontend: &str) -> Child {
-    let name = format!("client.rgw.{}", address.port());
     daemon(config, "radosgw")
-        .args(["-n", &name, "--rgw-frontends", frontend])
+        .args(["-n", &name(address), "--rgw-frontends", frontend])
         .spawn()
         .expect("radosgw starts")
+}
+
+/// The name of the gateway at this address.
+fn name(address: SocketAddr) -> String {
+    format!("client.rgw.{}", address.port())
+}
+
+/// The log of a daemon.
+fn log_of(config: &Path, name: &str) -> PathBuf {
+    config.with_file_name("run").join(format!("{name}.log"))
+}
+
+/// The monitor's report on the cluster.
+fn health(config: &Path) -> String {
+    let asked = ceph(config, "ceph", &["--connect-timeout", "10", "status"]).output().expect("ceph runs");
+    String::from_utf8_lossy(&asked.stdout).into_owned()
 }
 
 fn cluster() -> &'static Cluster {
@@ -272,14 +295,20 @@ fn start_cluster() -> Cluster {
     run(&config, "ceph-osd", &["-i", "0", "--mkfs", "--osd-uuid", &osd.to_string()]);
     let start_store = || daemon(&config, "ceph-osd").args(["-i", "0"]).spawn().expect("ceph-osd starts");
     let mut store = start_store();
-    wait_until("the store joins the cluster", || {
+    let log = log_of(&config, "osd.0");
+    let startup = Startup::new("the store of Ceph", &log);
+    loop {
         // A monitor that has only just started may reject it.
         if store.try_wait().expect("a child can be asked").is_some() {
             store = start_store();
         }
         let state = ceph(&config, "ceph", &["osd", "stat"]).output().expect("ceph runs");
-        String::from_utf8_lossy(&state.stdout).contains("1 up")
-    });
+        if String::from_utf8_lossy(&state.stdout).contains("1 up") {
+            break;
+        }
+        startup.check(&mut store, || health(&config));
+        thread::sleep(INTERVAL);
+    }
     remember(&store);
     // The store does this itself, unless it starts too early.
     let _ =

@@ -15,6 +15,7 @@ mod node;
 mod postgres;
 mod program;
 mod proxy;
+mod startup;
 mod tools;
 
 pub use app::App;
@@ -34,4 +35,7 @@ pub use program::{
     packaged_program, petstore, program, serve, signal, wait_until,
 };
 pub use proxy::{CutProxy, DelayProxy};
-pub use tools::{files_below, node_module, not_run, python_tool, root, succeed, tools, with_wrong_clock};
+pub use startup::Startup;
+pub use tools::{
+    files_below, node_module, not_run, python_tool, root, succeed, tell, tools, with_wrong_clock,
+};

@@ -2,9 +2,10 @@
 
 use std::{
     fs::{self, File},
-    net::{SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    thread,
 };
 
 use async_nats::jetstream;
@@ -14,10 +15,17 @@ use tempfile::TempDir;
 use crate::{
     http::Call,
     network::Network,
-    program::{Running, eventually_ok},
+    program::{INTERVAL, Running, eventually_ok, free_port},
     proxy::CutProxy,
-    tools::tools,
+    startup::{Startup, end_of},
+    tools::{tell, tools},
 };
+
+/// The file with the output of a server.
+const LOG: &str = "server.log";
+/// The health report of a server that was killed while it created a stream: the directory exists, its description does
+/// not. The server stays unhealthy until a client creates the stream again, which petstore does.
+const INTERRUPTED_CREATION: &str = "could not be recovered";
 
 /// When the servers bring to disk what they acknowledge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +104,9 @@ impl NatsCluster {
             // Servers tell each other where they listen; nothing listens at these addresses, so that every connection passes a proxy.
             peers.push(format!("advertise: \"127.0.0.1:1\", routes: [{}]", routes.join(", ")));
         }
-        Self { lines, ..Self::launch(&ports, &peers, sync, "", None).await }
+        let mut cluster = Self::launch(&ports, &peers, sync, "", None).await;
+        cluster.lines = lines;
+        cluster
     }
 
     /// Starts one server for each of `peers`, on addresses for clients, then for monitoring, then for routes.
@@ -134,8 +144,8 @@ impl NatsCluster {
             let child = spawn(&directory, network.as_ref());
             NatsServer { name, directory, client, monitor, child, network }
         });
-        let cluster = Self { servers: servers.collect(), lines: vec![], _directory: directory };
-        for server in &cluster.servers {
+        let mut cluster = Self { servers: servers.collect(), lines: vec![], _directory: directory };
+        for server in &mut cluster.servers {
             server.wait_until_ready().await;
         }
         cluster
@@ -191,6 +201,17 @@ impl NatsCluster {
     }
 }
 
+/// A failing test shows what the servers have logged.
+impl Drop for NatsCluster {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            for server in &self.servers {
+                eprintln!("{}", end_of(&server.directory.join(LOG)));
+            }
+        }
+    }
+}
+
 impl NatsServer {
     /// Where clients connect.
     pub fn address(&self) -> SocketAddr {
@@ -206,6 +227,12 @@ impl NatsServer {
     /// Starts the server again on the same files and ports, after it was killed.
     pub fn start_again(&mut self) {
         self.child = spawn(&self.directory, self.network.as_ref());
+    }
+
+    /// Leaves the files that a server has when it is killed while it creates this stream.
+    pub fn leave_unfinished(&self, stream: &str) {
+        let created = self.directory.join("store/jetstream/$G/streams").join(stream).join("msgs");
+        fs::create_dir_all(created).expect("the temporary directory can be written");
     }
 
     /// Replaces a part of the configuration and lets the running server read it again.
@@ -242,12 +269,27 @@ impl NatsServer {
     }
 
     /// Waits until JetStream responds here.
-    pub async fn wait_until_ready(&self) {
-        eventually_ok(&format!("server {} is ready", self.name), async || {
-            let health = Call::new(self.monitor, "GET", "/healthz").try_send();
-            health.is_some_and(|health| health.status == 200).then_some(()).ok_or("not healthy")
-        })
-        .await;
+    pub async fn wait_until_ready(&mut self) {
+        let server = format!("server {}", self.name);
+        let log = self.directory.join(LOG);
+        let startup = Startup::new(&server, &log);
+        while let Err(health) = self.health() {
+            if health.contains(INTERRUPTED_CREATION) {
+                tell(&format!("\n{server} was killed while it created a stream: {health}\n"));
+                return;
+            }
+            startup.check(&mut self.child.0, || health);
+            tokio::time::sleep(INTERVAL).await;
+        }
+    }
+
+    /// The health report of a server that is not healthy.
+    fn health(&self) -> Result<(), String> {
+        match Call::new(self.monitor, "GET", "/healthz").try_send() {
+            Some(health) if health.status == 200 => Ok(()),
+            Some(health) => Err(health.text().to_owned()),
+            None => Err("no response".to_owned()),
+        }
     }
 
     fn signal(&self, signal: Signal) {
@@ -259,15 +301,13 @@ impl NatsServer {
     }
 }
 
-/// Free addresses. All are bound until all are found, so that they differ.
+/// Different free addresses.
 fn free_ports(count: usize) -> Vec<SocketAddr> {
-    let listeners: Vec<_> =
-        (0..count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free loopback port")).collect();
-    listeners.iter().map(|listener| listener.local_addr().expect("a bound listener has an address")).collect()
+    (0..count).map(|_| SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()))).collect()
 }
 
 fn spawn(directory: &Path, network: Option<&Network>) -> Running {
-    let log = File::options().create(true).append(true).open(directory.join("server.log"));
+    let log = File::options().create(true).append(true).open(directory.join(LOG));
     let program = tools().join("python/bin/nats-server");
     let mut command = network.map_or_else(|| Command::new(&program), |network| network.command(&program));
     let log = log.expect("the temporary directory can be written");

@@ -11,13 +11,15 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    thread,
 };
 
 use tempfile::TempDir;
 
 use crate::{
     network::Network,
-    program::{Running, free_port, signal, wait_until},
+    program::{INTERVAL, Running, free_port, signal},
+    startup::Startup,
 };
 
 const USER: &str = "petstore";
@@ -208,15 +210,28 @@ impl PostgresServer {
     }
 
     fn wait_until_ready(&mut self) {
-        wait_until("PostgreSQL is ready", || {
-            let log = fs::read_to_string(self.directory.path().join("log")).expect("the output is kept");
-            if let Some(status) = self.child.0.try_wait().expect("a child can be asked") {
-                assert!(log.contains(NOT_YET), "PostgreSQL ended with {status}: {log}");
+        let log = self.directory.path().join("log");
+        let startup = Startup::new("PostgreSQL", &log);
+        loop {
+            let text = fs::read_to_string(&log).expect("the output is kept");
+            if READY.iter().any(|ready| text.contains(ready)) {
+                return;
+            }
+            let ended = self.child.0.try_wait().expect("a child can be asked").is_some();
+            if ended && text.contains(NOT_YET) {
                 self.child = self.spawn();
             }
-            READY.iter().any(|ready| log.contains(ready))
-        });
+            startup.check(&mut self.child.0, || health(self.address));
+            thread::sleep(INTERVAL);
+        }
     }
+}
+
+/// The server's response to `pg_isready`.
+fn health(address: SocketAddr) -> String {
+    let (host, port) = (address.ip().to_string(), address.port().to_string());
+    let asked = tool("pg_isready").args(["--host", &host, "--port", &port]).output();
+    String::from_utf8_lossy(&asked.expect("pg_isready runs").stdout).trim().to_owned()
 }
 
 /// A temporary directory that the server may use.

@@ -4,19 +4,24 @@ use std::{
     env,
     fmt::Debug,
     fs,
-    net::TcpListener,
+    net::{Ipv4Addr, TcpListener},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::OnceLock,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU16, Ordering::Relaxed},
+    },
     thread,
     time::{Duration, Instant},
 };
 
 /// Longer than any start or stop takes on a busy machine.
-const TIMEOUT: Duration = Duration::from_mins(1);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
+/// The first port that a server of a test may get.
+const FIRST_PORT: u16 = 10_000;
 /// How often to look again for something that must happen soon.
-const INTERVAL: Duration = Duration::from_millis(10);
+pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
 
 /// The program, built from the sources as they are now, unless `TEST_PROGRAM` names another one.
 pub fn program() -> &'static Path {
@@ -168,10 +173,25 @@ pub fn key_file(directory: &Path, key: &str) -> PathBuf {
     file
 }
 
-/// A port that was free a moment ago.
+/// A port that was free a moment ago, and that the system gives to no client: otherwise a client could take it, or connect
+/// to itself, while its server is being restarted.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    listener.expect("a free loopback port").port()
+    static NEXT: OnceLock<AtomicU16> = OnceLock::new();
+    let clients = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").expect("Linux has a range");
+    let end = clients.split_whitespace().next().and_then(|first| first.parse().ok()).expect("a port");
+    let ports = FIRST_PORT..end;
+    // Processes that run at the same time begin at different ports.
+    let begin = || ports.clone().nth(std::process::id() as usize * 101 % ports.len());
+    let next = NEXT.get_or_init(|| AtomicU16::new(begin().expect("there are such ports")));
+    loop {
+        let port = next.fetch_update(Relaxed, Relaxed, |port| {
+            Some(if ports.contains(&(port + 1)) { port + 1 } else { FIRST_PORT })
+        });
+        let port = port.expect("there is always a next port");
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// Looks until it sees something, and fails with the words of the expectation if that never happens.

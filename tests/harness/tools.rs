@@ -71,9 +71,15 @@ pub fn files_below(directory: &Path) -> Vec<PathBuf> {
 /// Says loudly that this machine cannot run a test. In CI that is a failure.
 pub fn not_run(name: &str, reason: &str) {
     assert!(!env::var("CI").is_ok_and(|ci| ci == "true"), "{name} must run here, but {reason}");
-    // Past the test runner, which hides the output of a passing test. Standard error may be closed.
-    let _ = io::stderr().write_all(format!("\n{name}: NOT RUN, {reason}\n").as_bytes());
+    tell(&format!("\n{name}: NOT RUN, {reason}\n"));
     let list = File::options().create(true).append(true).open(target().join("tmp/not-run"));
     // `tests/run` repeats the list at the end; a run of one test shows the line above.
     let _ = list.and_then(|mut list| writeln!(list, "{name}: {reason}"));
+}
+
+/// Writes to standard error past the test runner, which hides the output of a passing test.
+pub fn tell(text: &str) {
+    let mut stderr = io::stderr().lock();
+    // Standard error may be closed; the assertions count.
+    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }

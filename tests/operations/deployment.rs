@@ -2,6 +2,7 @@
 
 use std::{
     env, fs,
+    net::{Ipv4Addr, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command},
     thread,
@@ -9,7 +10,8 @@ use std::{
 };
 
 use harness::{
-    App, REX, free_port, key_file, not_run, petstore, program, python_tool, root, signal, succeed, wait_until,
+    App, REX, Startup, eventually, free_port, key_file, not_run, petstore, program, python_tool, root,
+    signal, succeed, wait_until,
 };
 use rustix::process::geteuid;
 
@@ -64,7 +66,11 @@ pub(crate) fn nginx_with(directory: &Path, https: u16, http: u16, changes: &[(&s
         nginx
     };
     succeed(nginx().arg("-t"));
-    Nginx(nginx().args(["-g", "daemon off;"]).spawn().unwrap())
+    let mut server = Nginx(nginx().args(["-g", "daemon off;"]).spawn().unwrap());
+    let listens = || TcpStream::connect((Ipv4Addr::LOCALHOST, http)).is_ok();
+    Startup::new("nginx", &directory.join("errors"))
+        .wait(&mut server.0, listens, || format!("nothing listens on port {http}"));
+    server
 }
 
 #[test]

@@ -4,13 +4,12 @@ use std::{
     collections::BTreeMap,
     env,
     fmt::{self, Display},
-    io::{self, Write as _},
     str::FromStr,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use harness::Chance;
 pub(crate) use harness::not_run;
+use harness::{Chance, tell};
 
 use super::ledger::Findings;
 
@@ -92,13 +91,6 @@ impl Scenario {
         let seconds = self.started.elapsed().as_secs();
         tell(&format!("\ncrash: {}: {tally} (seed {}, {seconds} s)\n", self.name, self.seed));
     }
-}
-
-/// Writes past the test runner, which keeps to itself what a passing test prints.
-fn tell(text: &str) {
-    let mut stderr = io::stderr().lock();
-    // Standard error may be closed; the assertions count.
-    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
 
 fn variable<T: FromStr>(name: &str) -> Option<T> {

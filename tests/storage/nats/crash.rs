@@ -1,7 +1,7 @@
 //! Servers that are killed under load: everything that was acknowledged is still there, in order, and
 //! petstore needs no restart.
 
-use harness::{NatsCluster, NatsServer, NatsSync};
+use harness::{NatsCluster, NatsServer, NatsSync, create};
 
 use super::{super::load::Load, open, open_store};
 
@@ -51,6 +51,20 @@ async fn a_leader_that_freezes_is_replaced() {
     load.continues(SOME).await;
     cluster.servers[leader].thaw();
     holds_everything(load, &cluster, "leader frozen").await;
+}
+
+/// Such a server reports itself as unhealthy until the stream is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_whose_creation_was_interrupted_is_created_again() {
+    let mut cluster = NatsCluster::start(1, NatsSync::Default).await;
+    let server = &mut cluster.servers[0];
+    server.kill();
+    server.leave_unfinished("PETS");
+    server.start_again();
+    server.wait_until_ready().await;
+    let store = open_store(&cluster.url("PETS")).await;
+    let created = create(&store, "Rex").await;
+    assert_eq!(created.map(|pet| pet.id.get()), Ok(1));
 }
 
 /// The server still responds to its clients, but has no quorum: a store that is connected there must connect elsewhere.
