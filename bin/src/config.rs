@@ -101,8 +101,8 @@ pub(crate) enum Command {
     /// Issue, list, rotate and revoke API keys. A running service picks up changes within two seconds.
     #[command(subcommand)]
     Keys(KeysCommand),
-    /// Inspect, verify, search, export, copy and salvage a log. While a service uses a sled or SQLite log, pass the URL
-    /// of its admin listener instead of the store.
+    /// Inspect, verify, search, export, import, copy, salvage and accept a log. While a service uses a sled or SQLite log,
+    /// pass the URL of its admin listener instead of the store.
     #[command(subcommand)]
     Log(LogCommand),
     /// Print the OpenAPI 3.1 document that the service serves at /openapi.json.
