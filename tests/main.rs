@@ -95,6 +95,7 @@ mod repository {
     mod architecture;
     mod bill_of_materials;
     mod documentation;
+    mod readme;
     mod security;
     mod test_lists;
     mod wording;
