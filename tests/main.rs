@@ -98,6 +98,8 @@ mod repository {
     mod bill_of_materials;
     mod documentation;
     mod harness;
+    mod readme;
+    mod security;
     mod test_lists;
     mod wording;
 }

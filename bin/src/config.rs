@@ -101,8 +101,8 @@ pub(crate) enum Command {
     /// Issue, list, rotate and revoke API keys. A running service picks up changes within two seconds.
     #[command(subcommand)]
     Keys(KeysCommand),
-    /// Inspect, verify, search, export, copy and salvage a log. While a service uses a sled or SQLite log, pass the URL
-    /// of its admin listener instead of the store.
+    /// Inspect, verify, search, export, import, copy, salvage and accept a log. While a service uses a sled or SQLite log,
+    /// pass the URL of its admin listener instead of the store.
     #[command(subcommand)]
     Log(LogCommand),
     /// Print the OpenAPI 3.1 document that the service serves at /openapi.json.
@@ -150,8 +150,8 @@ pub(crate) struct ServeArguments {
     #[arg(long, help_heading = "Keys", default_value = "petstore-data/keys.toml", value_name = "FILE")]
     pub(crate) keys: PathBuf,
     /// Directory of the state file, which records the id and position of the last applied commit. A log without that
-    /// commit is rejected. Best on another disk than the store. "none" runs without a state file [default: the directory
-    /// of the key file]
+    /// commit is rejected. Choose a different disk than that of the store. "none" runs without a state file [default: the
+    /// directory of the key file]
     #[arg(long, help_heading = "Storage", value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
     /// Allow plain HTTP on an address that other machines can reach. Use it only behind a proxy that terminates TLS.
@@ -167,11 +167,11 @@ pub(crate) struct ServeArguments {
     /// The private key of --tls-cert (PEM). Only the user that runs the service should be able to read it.
     #[arg(long, help_heading = "TLS", value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Maximum number of open connections. At the limit, a new connection replaces one of the client that has most. A
-    /// lower limit on open files (ulimit -n) takes precedence.
+    /// Maximum number of open connections. At the limit, a new connection closes one of the client that has most. A lower
+    /// limit on open files (ulimit -n) takes precedence.
     #[arg(long, help_heading = "Limits", default_value_t = 10_000, value_name = "N", value_parser = positive)]
     pub(crate) max_connections: u32,
-    /// Maximum number of open connections per client address; a further one replaces another. An IPv6 client is its /64
+    /// Maximum number of open connections per client address; a further one closes another. An IPv6 client is its /64
     /// network. Does not apply to trusted proxies [default: no limit]
     #[arg(long, help_heading = "Limits", value_name = "N", value_parser = positive)]
     pub(crate) connections_per_address: Option<u32>,

@@ -1,4 +1,4 @@
-//! Clients as users write them: one that a generator makes from the document, and the examples in `README.md` and `docs/api.md`.
+//! Clients as users write them: one that a generator makes from the document, and the examples in `docs/api.md`.
 
 use std::{env, fs, process::Command};
 
@@ -30,17 +30,6 @@ fn a_generated_client_adds_and_lists_pets() {
             "rejected name must contain at least one character that is not white space",
         ]
     );
-}
-
-#[test]
-fn the_quick_start_of_the_readme_works_when_pasted() {
-    let app = App::start();
-    let block = snippet("README.md", "Quick start", "sh");
-    let (serve, requests) = block.split_once('\n').expect("more than one command");
-    assert_eq!(serve, "cargo run --release -- serve", "the harness has started the service instead");
-    let printed = run_snippet(&app, &address(&app), requests, &mut Command::new("bash"));
-    let rex = r#"{"id":1,"name":"Rex","categoryId":7,"status":"available"}"#;
-    assert_eq!(printed.trim_end(), format!("{rex}[{rex}]"));
 }
 
 #[test]

@@ -53,10 +53,10 @@ pub enum CopyStep<'a> {
 /// A failed copy, named by the side that failed.
 #[derive(Debug, Error)]
 pub enum CopyError {
-    /// The log that is copied cannot be read.
+    /// Reading the source failed.
     #[error("the source: {0}")]
     Source(LogError),
-    /// The log that is filled cannot be written or read.
+    /// Writing or reading the target failed.
     #[error("the target: {0}")]
     Target(LogError),
     /// The target holds a commit that the source does not. The target is not changed.

@@ -1,8 +1,8 @@
 //! Measures petstore on sled and on SQLite next to its peers: plain axum with a constant page of 20 pets (the ceiling), axum
 //! on rusqlite with and without group commit, and axum on PostgreSQL.
 //!
-//! `tests/benchmark` prints the results as Markdown; with `--charts docs/benchmarks` it also draws them. `docs/benchmarks.md`
-//! explains the method. Servers share one core, PostgreSQL included; the load generator has the other.
+//! `tests/benchmark` prints the results as a Markdown page; with `--charts docs/benchmarks` it also draws them.
+//! `docs/benchmarks.md` explains the method. Servers share one core, PostgreSQL included; the load generator has the other.
 
 mod charts;
 mod load;
@@ -96,12 +96,14 @@ fn main() {
 }
 
 fn run(charts: Option<&Path>) {
+    println!("# Benchmark results\n");
     machine::print();
     let servers = Servers::start(PETS);
     let rounds = CONNECTIONS.map(|(connections, rounds)| format!("{rounds} with {connections}"));
     println!("\n{PETS} pets. Medians of rounds of one second (lowest–highest).");
     println!("Rounds by number of connections: {}.", rounds.join(", "));
     let [lists, gets, creates] = Operation::ALL.map(|operation| measure_and_print(&servers.all, operation));
+    print_overview([&lists, &gets, &creates].map(|points| rows(points, MANY.0)));
     summarize(&servers, &creates);
     let repeats = REPEATS.load(Relaxed);
     println!(
@@ -118,7 +120,7 @@ fn run(charts: Option<&Path>) {
 }
 
 fn measure_and_print(servers: &[Server], operation: Operation) -> [Point; 4] {
-    println!("\n### {}\n", operation.name());
+    println!("\n## {}\n", operation.name());
     println!(
         "| connections | server | requests/s | / ceiling | p50, ms | p99, ms |\n|--:|---|--:|--:|--:|--:|"
     );
@@ -157,20 +159,36 @@ fn measure_once(server: &Server, load: &Load) -> Measured {
     }
 }
 
-fn summarize(servers: &Servers, creates: &[Point]) {
-    println!("\n### Summary\n");
-    let rows = |connections| {
-        let point = creates.iter().find(|point| point.connections == connections);
-        &point.expect("this number of connections is measured").rows[1..]
+/// The rows with this number of connections, the ceiling first.
+fn rows(points: &[Point], connections: usize) -> &[Row] {
+    let point = points.iter().find(|point| point.connections == connections);
+    &point.expect("this number of connections is measured").rows
+}
+
+/// Prints the table that `README.md` and `docs/benchmarks.md` show.
+fn print_overview([lists, gets, creates]: [&[Row]; 3]) {
+    println!("\n## Overview: requests/s with {} connections (/ ceiling)\n", MANY.0);
+    println!("| server | list | get | durable create |\n|---|--:|--:|--:|");
+    let figures = |rows: &[Row], index: usize| {
+        let (rate, ratio) = (rows[index].spread(|measured| measured.rate), rows[index].ratio_to(&rows[0]));
+        format!("{:.0} ({:.2})", rate.median, ratio.median)
     };
+    for (index, Row { name, .. }) in lists.iter().enumerate() {
+        let create = if *name == CEILING { "–".to_owned() } else { figures(creates, index) };
+        println!("| {name} | {} | {} | {create} |", figures(lists, index), figures(gets, index));
+    }
+}
+
+fn summarize(servers: &Servers, creates: &[Point]) {
+    println!("\n## Summary\n");
     let (ours, peers): (Vec<&Row>, Vec<&Row>) =
-        rows(MANY.0).iter().partition(|row| row.name.starts_with("petstore"));
+        rows(creates, MANY.0)[1..].iter().partition(|row| row.name.starts_with("petstore"));
     for ours in ours {
         for peer in &peers {
             println!("- durable creates: {} is {} × {}", ours.name, ours.ratio_to(peer), peer.name);
         }
     }
-    for row in rows(1) {
+    for row in &rows(creates, 1)[1..] {
         println!("- one create at a time, p50: {} {} ms", row.name, row.spread(|measured| measured.p50));
     }
     for server in servers.petstores() {
