@@ -10,8 +10,8 @@ use std::{
 };
 
 use harness::{
-    App, REX, Startup, eventually, free_port, key_file, not_run, petstore, program, python_tool, root,
-    signal, succeed, wait_until,
+    App, REX, Startup, free_port, key_file, not_run, petstore, program, python_tool, root, signal, succeed,
+    wait_until,
 };
 use rustix::process::geteuid;
 
