@@ -229,9 +229,14 @@ impl NatsServer {
         self.child = spawn(&self.directory, self.network.as_ref());
     }
 
+    /// The directory with its streams.
+    pub fn store(&self) -> PathBuf {
+        self.directory.join("store")
+    }
+
     /// Leaves the files that a server has when it is killed while it creates this stream.
     pub fn leave_unfinished(&self, stream: &str) {
-        let created = self.directory.join("store/jetstream/$G/streams").join(stream).join("msgs");
+        let created = self.store().join("jetstream/$G/streams").join(stream).join("msgs");
         fs::create_dir_all(created).expect("the temporary directory can be written");
     }
 
