@@ -1,9 +1,12 @@
 //! What callers of `create` see when an append fails: one fault of the log per test.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use application::{PetStore, WriteError, ports::Fault};
-use harness::{Call, FaultyLog, LogFault, all_pets, eventually_ok, serve_node};
+use harness::{Call, FaultyLog, LogFault, all_pets, eventually_ok, serve_admin_of, serve_node};
 use tokio::task;
 
 use super::log_faults::{alone, create};
@@ -30,6 +33,40 @@ async fn every_unclear_append_ends_with_exactly_one_pet() {
         assert_eq!(visible(&store), (1..=id).collect::<Vec<_>>(), "{fault:?}");
         assert_eq!(log.commits().await, commits, "{fault:?}");
         assert_eq!(store.health().not_ready(), None, "{fault:?}");
+    }
+}
+
+/// A lost reply is no conflict, even if another node has appended: the commit was sent only once.
+#[tokio::test(start_paused = true)]
+async fn only_a_conflict_counts_as_a_conflict_and_only_a_repetition_as_a_retry() {
+    for (fault, conflicts, retries) in [
+        (LogFault::None, 0, 0),
+        (LogFault::Overtaken, 1, 0),
+        (LogFault::OvertakenUnseen, 0, 0),
+        (LogFault::LosesTheResponse, 0, 0),
+        (LogFault::LosesTheAppend, 0, 1),
+        // The second copy conflicts with the first one.
+        (LogFault::LandsLate, 0, 1),
+    ] {
+        let store = alone(&FaultyLog::with(fault)).await;
+        create(&store).await.unwrap();
+        let statistics = store.statistics();
+        let counted = (statistics.conflicts.load(Relaxed), statistics.retries.load(Relaxed));
+        assert_eq!(counted, (conflicts, retries), "{fault:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_metrics_show_every_conflict() {
+    let log = FaultyLog::with(LogFault::None);
+    let store = Arc::new(alone(&log).await);
+    let admin = serve_admin_of(store.clone()).await;
+    for conflicts in 0..=2 {
+        let shown = task::spawn_blocking(move || Call::new(admin, "GET", "/metrics").send()).await.unwrap();
+        let series = format!("\npetstore_log_conflicts_total {conflicts}\n");
+        assert!(shown.text().contains(&series), "{series}{}", shown.text());
+        log.fails_with(LogFault::Overtaken);
+        create(&store).await.unwrap();
     }
 }
 

@@ -11,6 +11,7 @@ use std::{
 use async_nats::jetstream;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::{
     http::Call,
@@ -26,6 +27,10 @@ const LOG: &str = "server.log";
 /// The health report of a server that was killed while it created a stream: the directory exists, its description does
 /// not. The server stays unhealthy until a client creates the stream again, which petstore does.
 const INTERRUPTED_CREATION: &str = "could not be recovered";
+
+/// Clusters that run at the same time. Each test keeps its cluster busy, and servers that get no processor time for
+/// seconds elect other leaders.
+static CLUSTERS: Semaphore = Semaphore::const_new(2);
 
 /// When the servers bring to disk what they acknowledge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +49,8 @@ pub struct NatsCluster {
     /// How the servers reach each other, if they can be divided.
     lines: Vec<Line>,
     _directory: TempDir,
+    /// The right to run several servers.
+    _permit: Option<SemaphorePermit<'static>>,
 }
 
 /// The way from one server to another.
@@ -117,8 +124,9 @@ impl NatsCluster {
         more: &str,
         mut network: Option<Network>,
     ) -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory");
         let count = peers.len();
+        let permit = if count == 1 { None } else { CLUSTERS.acquire().await.ok() };
+        let directory = tempfile::tempdir().expect("a temporary directory");
         let sync = match sync {
             NatsSync::Default => "",
             NatsSync::Always => "sync_interval: always",
@@ -144,7 +152,8 @@ impl NatsCluster {
             let child = spawn(&directory, network.as_ref());
             NatsServer { name, directory, client, monitor, child, network }
         });
-        let mut cluster = Self { servers: servers.collect(), lines: vec![], _directory: directory };
+        let mut cluster =
+            Self { servers: servers.collect(), lines: vec![], _directory: directory, _permit: permit };
         for server in &mut cluster.servers {
             server.wait_until_ready().await;
         }
@@ -229,9 +238,14 @@ impl NatsServer {
         self.child = spawn(&self.directory, self.network.as_ref());
     }
 
+    /// The directory with its streams.
+    pub fn store(&self) -> PathBuf {
+        self.directory.join("store")
+    }
+
     /// Leaves the files that a server has when it is killed while it creates this stream.
     pub fn leave_unfinished(&self, stream: &str) {
-        let created = self.directory.join("store/jetstream/$G/streams").join(stream).join("msgs");
+        let created = self.store().join("jetstream/$G/streams").join(stream).join("msgs");
         fs::create_dir_all(created).expect("the temporary directory can be written");
     }
 

@@ -27,6 +27,8 @@ fn pass_on(engine: &str, tests: &[&str]) {
         .args(tests)
         .env("TEST_ENGINE", engine)
         .env("TEST_PROGRAM", program())
+        // The other engines run at the same time.
+        .env("RUST_TEST_THREADS", "2")
         .output()
         .unwrap();
     let printed = String::from_utf8_lossy(&run.stdout);

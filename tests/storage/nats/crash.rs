@@ -1,7 +1,13 @@
 //! Servers that are killed under load: everything that was acknowledged is still there, in order, and
 //! petstore needs no restart.
 
-use harness::{NatsCluster, NatsServer, NatsSync, create};
+use std::{fs, process::Command, time::Duration};
+
+use application::{
+    log::contract,
+    ports::{Fault, Position, ReadBound, Version},
+};
+use harness::{NatsCluster, NatsServer, NatsSync, create, eventually_ok, succeed};
 
 use super::{super::load::Load, open, open_store};
 
@@ -65,6 +71,40 @@ async fn a_stream_whose_creation_was_interrupted_is_created_again() {
     let store = open_store(&cluster.url("PETS")).await;
     let created = create(&store, "Rex").await;
     assert_eq!(created.map(|pet| pet.id.get()), Ok(1));
+}
+
+/// A node knows commits from announcements and reads, without asking the leader. A leader that reports fewer, here after
+/// its disk went back, may be outdated: its report is an error, not a shorter log.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_reports_less_than_was_read_is_not_taken_for_the_log() {
+    let mut cluster = NatsCluster::start(1, NatsSync::Default).await;
+    let url = cluster.url("PETS");
+    let head = contract::fill(&*open(&url).await, Version::START, 1).await;
+    let server = &mut cluster.servers[0];
+    let (store, older) = (server.store(), server.store().with_file_name("older"));
+    server.kill();
+    succeed(Command::new("cp").arg("-a").args([&store, &older]));
+    server.start_again();
+    server.wait_until_ready().await;
+
+    let (log, other) = (open(&url).await, open(&url).await);
+    assert_eq!(log.head().await, Ok(head.position));
+    contract::fill(&*other, head, 2).await;
+    log.wait_for(Position(2), Duration::from_secs(30)).await.expect("the commits are announced");
+    let read = log.read(Position::START, ReadBound::BATCH).await.expect("the log reads");
+    assert_eq!(read.len(), 3);
+
+    server.kill();
+    fs::remove_dir_all(&store).unwrap();
+    fs::rename(&older, &store).unwrap();
+    server.start_again();
+    eventually_ok("the leader is rejected", async || {
+        let error = log.head().await.expect_err("one commit is not the log");
+        assert_eq!(error.fault, Fault::Unreachable, "{error}");
+        let is_outdated = error.detail.contains("reports position 1, but 3 was stored");
+        if is_outdated { Ok(()) } else { Err(error) }
+    })
+    .await;
 }
 
 /// The server still responds to its clients, but has no quorum: a store that is connected there must connect elsewhere.
