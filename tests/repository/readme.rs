@@ -31,15 +31,15 @@ fn run(commands: &[&str]) -> String {
     let ready = format!(
         "timeout 60 bash -c 'until petstore health http://{address}; do sleep 0.1; done' >/dev/null 2>&1"
     );
-    let mut script = "set -e\ntrap 'kill -9 $(jobs -p) || true' EXIT\n".to_owned();
-    for command in commands {
+    let lines = commands.iter().map(|command| {
         let wait = match command {
             start if start.ends_with('&') => &ready,
             kill if kill.starts_with("kill ") => "wait || true",
             _ => "",
         };
-        script += &format!("{}\n{wait}\nprintf '\\0'\n", command.replace(DOCUMENTED, &address));
-    }
+        format!("{}\n{wait}\nprintf '\\0'\n", command.replace(DOCUMENTED, &address))
+    });
+    let script = format!("set -e\ntrap 'kill -9 $(jobs -p) || true' EXIT\n{}", lines.collect::<String>());
     let tools = program().parent().expect("the program is in a directory").display();
     let path = format!("{tools}:{}", env::var("PATH").unwrap_or_default());
     let mut bash = Command::new("bash");
