@@ -37,8 +37,8 @@ pub(super) enum StreamMode {
 }
 
 pub(super) struct RecordStream {
-    /// The end of a pipe that a task fills. hyper hands over one chunk at a time, and the service sends each new commit
-    /// in a chunk of its own.
+    /// The end of a pipe that a task fills. The service sends a chunk per new commit, and hyper hands over one chunk at a
+    /// time.
     body: BufReader<DuplexStream>,
     /// The task. `None` after its result was taken.
     receiving: Option<AbortOnDropHandle<io::Result<u64>>>,
