@@ -31,8 +31,8 @@ use crate::private_files::{self, check, create_directories, if_exists};
 
 use inspect::SEGMENT;
 
-/// The size of sled's cache. The log is read only once, at startup.
-const CACHE_BYTES: u64 = 64 * 1024 * 1024;
+/// The size of sled's cache. The log is read only once, at startup, and appends touch only its end.
+const CACHE_BYTES: u64 = 8 * 1024 * 1024;
 
 /// A log in a directory.
 pub type SledLog = EmbeddedLog<Sled>;
