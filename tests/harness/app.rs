@@ -171,7 +171,7 @@ impl App {
     /// Waits until the service is ready.
     pub fn wait_until_ready(&self) {
         let log = self.directory.path().join("stderr");
-        let startup = Startup::new("the service", &log);
+        let mut startup = Startup::new("the service", &log);
         loop {
             let health = match self.anonymous("GET", "/readyz").try_send() {
                 Some(ready) if ready.status == 200 => return,

@@ -133,7 +133,7 @@ impl Gateway {
 
     fn wait_until_ready(&mut self) {
         let log = log_of(&self.config, &name(self.address));
-        let startup = Startup::new("the gateway", &log);
+        let mut startup = Startup::new("the gateway", &log);
         let listens = || TcpStream::connect(self.address).is_ok();
         startup.wait(&mut self.child.0, listens, || health(&self.config));
     }
@@ -296,7 +296,7 @@ fn start_cluster() -> Cluster {
     let start_store = || daemon(&config, "ceph-osd").args(["-i", "0"]).spawn().expect("ceph-osd starts");
     let mut store = start_store();
     let log = log_of(&config, "osd.0");
-    let startup = Startup::new("the store of Ceph", &log);
+    let mut startup = Startup::new("the store of Ceph", &log);
     loop {
         // A monitor that has only just started may reject it.
         if store.try_wait().expect("a child can be asked").is_some() {

@@ -286,7 +286,7 @@ impl NatsServer {
     pub async fn wait_until_ready(&mut self) {
         let server = format!("server {}", self.name);
         let log = self.directory.join(LOG);
-        let startup = Startup::new(&server, &log);
+        let mut startup = Startup::new(&server, &log);
         while let Err(health) = self.health() {
             if health.contains(INTERRUPTED_CREATION) {
                 tell(&format!("\n{server} was killed while it created a stream: {health}\n"));

@@ -211,7 +211,7 @@ impl PostgresServer {
 
     fn wait_until_ready(&mut self) {
         let log = self.directory.path().join("log");
-        let startup = Startup::new("PostgreSQL", &log);
+        let mut startup = Startup::new("PostgreSQL", &log);
         loop {
             let text = fs::read_to_string(&log).expect("the output is kept");
             if READY.iter().any(|ready| text.contains(ready)) {

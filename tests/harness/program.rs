@@ -18,6 +18,8 @@ use std::{
 
 /// Longer than any start or stop takes on a busy machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
+/// The longest time between two looks that counts.
+const STEP_MAX: Duration = Duration::from_secs(1);
 /// The first port that a server of a test may get.
 const FIRST_PORT: u16 = 10_000;
 /// How often to look again for something that must happen soon.
@@ -194,14 +196,36 @@ pub fn free_port() -> u16 {
     }
 }
 
+/// The end of a wait. Time in which this process was stopped, or got no processor, counts as one second at most.
+#[derive(Debug)]
+pub(crate) struct Deadline {
+    left: Duration,
+    asked: Instant,
+}
+
+impl Deadline {
+    /// Ends after this time.
+    pub(crate) fn after(timeout: Duration) -> Self {
+        Self { left: timeout, asked: Instant::now() }
+    }
+
+    /// Whether the time is over. To be asked again and again.
+    pub(crate) fn is_over(&mut self) -> bool {
+        let now = Instant::now();
+        self.left = self.left.saturating_sub((now - self.asked).min(STEP_MAX));
+        self.asked = now;
+        self.left.is_zero()
+    }
+}
+
 /// Looks until it sees something, and fails with the words of the expectation if that never happens.
 pub fn eventually<T>(expectation: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + TIMEOUT;
+    let mut deadline = Deadline::after(TIMEOUT);
     loop {
         if let Some(seen) = look() {
             return seen;
         }
-        assert!(Instant::now() < deadline, "{expectation} within {TIMEOUT:?}");
+        assert!(!deadline.is_over(), "{expectation} within {TIMEOUT:?}");
         thread::sleep(INTERVAL);
     }
 }
@@ -216,11 +240,11 @@ pub async fn eventually_ok<T, E: Debug, F: Future<Output = Result<T, E>>>(
     expectation: &str,
     mut attempt: impl FnMut() -> F,
 ) -> T {
-    let deadline = Instant::now() + TIMEOUT;
+    let mut deadline = Deadline::after(TIMEOUT);
     loop {
         match attempt().await {
             Ok(done) => return done,
-            Err(error) => assert!(Instant::now() < deadline, "{expectation} within {TIMEOUT:?}: {error:?}"),
+            Err(error) => assert!(!deadline.is_over(), "{expectation} within {TIMEOUT:?}: {error:?}"),
         }
         tokio::time::sleep(INTERVAL).await;
     }

@@ -1,15 +1,9 @@
 //! The wait for a server to become ready. A server that ends, or takes too long, fails the test with its health report
 //! and the end of its log.
 
-use std::{
-    fs,
-    path::Path,
-    process::Child,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{fs, path::Path, process::Child, thread, time::Duration};
 
-use crate::program::{INTERVAL, TIMEOUT};
+use crate::program::{Deadline, INTERVAL, TIMEOUT};
 
 /// How many lines of a log are shown.
 const LINES: usize = 40;
@@ -20,24 +14,29 @@ const HEALTH_CHECK: &str = "Healthcheck failed";
 pub struct Startup<'a> {
     server: &'a str,
     log: &'a Path,
-    begun: Instant,
     timeout: Duration,
+    deadline: Deadline,
 }
 
 impl<'a> Startup<'a> {
     /// Begins the wait for a server that writes to this log.
     pub fn new(server: &'a str, log: &'a Path) -> Self {
-        Self { server, log, begun: Instant::now(), timeout: TIMEOUT }
+        Self { server, log, timeout: TIMEOUT, deadline: Deadline::after(TIMEOUT) }
     }
 
     /// Waits only for so long.
     #[must_use]
     pub fn within(self, timeout: Duration) -> Self {
-        Self { timeout, ..self }
+        Self { timeout, deadline: Deadline::after(timeout), ..self }
     }
 
     /// Waits until the server is ready.
-    pub fn wait(&self, process: &mut Child, mut is_ready: impl FnMut() -> bool, health: impl Fn() -> String) {
+    pub fn wait(
+        &mut self,
+        process: &mut Child,
+        mut is_ready: impl FnMut() -> bool,
+        health: impl Fn() -> String,
+    ) {
         while !is_ready() {
             self.check(process, &health);
             thread::sleep(INTERVAL);
@@ -45,7 +44,7 @@ impl<'a> Startup<'a> {
     }
 
     /// Fails if the server has ended or time is up; `health` then asks for its own report.
-    pub(crate) fn check(&self, process: &mut Child, health: impl FnOnce() -> String) {
+    pub(crate) fn check(&mut self, process: &mut Child, health: impl FnOnce() -> String) {
         let Self { server, log, .. } = self;
         if let Some(status) = process.try_wait().expect("a child can be asked") {
             panic!("{server} ended with {status} before it was ready\n{}", end_of(log));
@@ -54,9 +53,9 @@ impl<'a> Startup<'a> {
     }
 
     /// Fails if time is up.
-    pub(crate) fn check_time(&self, health: impl FnOnce() -> String) {
-        let Self { server, log, begun, timeout } = self;
-        let is_late = begun.elapsed() > *timeout;
+    pub(crate) fn check_time(&mut self, health: impl FnOnce() -> String) {
+        let is_late = self.deadline.is_over();
+        let Self { server, log, timeout, .. } = self;
         assert!(!is_late, "{server} is not ready within {timeout:?}\nhealth: {}\n{}", health(), end_of(log));
     }
 }

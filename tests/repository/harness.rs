@@ -36,7 +36,7 @@ fn a_server_that_is_late_fails_the_test_with_its_health_report_and_the_end_of_it
     let lines: Vec<_> = (1..=100).map(|line| format!("line {line}.")).collect();
     fs::write(&log, lines.join("\n")).unwrap();
     let mut server = Running(Command::new("sleep").arg("60").spawn().unwrap());
-    let startup = Startup::new("a server", &log).within(Duration::ZERO);
+    let mut startup = Startup::new("a server", &log).within(Duration::ZERO);
     let waited = panic::catch_unwind(panic::AssertUnwindSafe(|| {
         startup.wait(&mut server.0, || false, || "no leader".to_owned());
     }));
