@@ -11,8 +11,8 @@ use thiserror::Error;
 pub use crate::log::commit::{CommitId, LogIdentity, Position, Version};
 use crate::{log::commit::Commit, page::ListPets, statistics::Histogram};
 
-/// The maximum size of a record, in bytes: twice the largest commit of the writer. Readers of logs and exports from
-/// elsewhere hold no more of a line.
+/// The maximum size of a record, in bytes: twice the largest commit of the writer. Readers of exports and remote logs
+/// reject longer lines.
 pub const RECORD_MAX: usize = 1024 * 1024;
 
 /// A log that can be read: commits at the positions 1, 2, 3 … without gaps. Exports, salvaged files, read-only stores
@@ -21,7 +21,7 @@ pub const RECORD_MAX: usize = 1024 * 1024;
 pub trait LogSource: Send + Sync + 'static {
     /// Returns the records after `after`, oldest first, contiguous, within `bound` (but at least one if there is one).
     /// An empty result means that there are no more records at the moment. Never returns a record that a crash could
-    /// still remove.
+    /// still remove. Records before a damaged or missing one are returned; the read after them fails.
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError>;
 
     /// Returns the last position, as up to date as the engine can know.

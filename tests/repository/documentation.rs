@@ -45,6 +45,16 @@ impl Page {
     }
 }
 
+#[test]
+fn no_file_contains_the_markers_of_a_merge() {
+    let texts = files().into_iter().chain(pages().into_iter().map(|page| page.path));
+    let texts = texts.filter_map(|path| Some((fs::read_to_string(&path).ok()?, path)));
+    let is_marker = |line: &str| line.starts_with("<<<<<<< ") || line.starts_with(">>>>>>> ");
+    let marked: Vec<_> =
+        texts.filter(|(text, _)| text.lines().any(is_marker)).map(|(_, path)| path).collect();
+    assert!(marked.is_empty(), "{marked:?}");
+}
+
 /// The pages in the root directory and everywhere below `docs`.
 fn pages() -> Vec<Page> {
     let in_root = fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().path());

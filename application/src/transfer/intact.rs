@@ -13,13 +13,12 @@ pub(super) struct IntactRecords<'a> {
     last: Position,
     /// Records that were read together with an earlier one.
     read: VecDeque<StoredRecord>,
-    bound: ReadBound,
 }
 
 impl<'a> IntactRecords<'a> {
     /// The intact records up to `last`.
     pub(super) fn of(log: &'a dyn LogSource, last: Position) -> Self {
-        Self { log, last, read: VecDeque::new(), bound: ReadBound::BATCH }
+        Self { log, last, read: VecDeque::new() }
     }
 
     /// Returns the record at `position` with its commit, or `None` if it is missing, damaged or foreign. Each position
@@ -28,14 +27,11 @@ impl<'a> IntactRecords<'a> {
         &mut self,
         position: Position,
     ) -> Result<Option<(StoredRecord, Commit)>, LogError> {
-        while self.read.is_empty() && position <= self.last {
-            match self.log.read(position.before(), self.bound).await {
-                Ok(records) if records.is_empty() => return Ok(None),
+        if self.read.is_empty() && position <= self.last {
+            match self.log.read(position.before(), ReadBound::BATCH).await {
                 Ok(records) => self.read = records.into(),
-                Err(error) if !matches!(error.fault, Fault::Damaged | Fault::Foreign) => return Err(error),
-                Err(_) if self.bound == ReadBound::ONE => return Ok(None),
-                // A record of the batch is damaged or foreign; read one at a time up to it.
-                Err(_) => self.bound = ReadBound::ONE,
+                Err(error) if matches!(error.fault, Fault::Damaged | Fault::Foreign) => return Ok(None),
+                Err(error) => return Err(error),
             }
         }
         let Some(record) = self.read.pop_front() else { return Ok(None) };
@@ -44,10 +40,7 @@ impl<'a> IntactRecords<'a> {
             return Ok(None);
         }
         match codec::decode_stored(&record) {
-            Ok(commit) => {
-                self.bound = ReadBound::BATCH;
-                Ok(Some((record, commit)))
-            }
+            Ok(commit) => Ok(Some((record, commit))),
             Err(error) if error.fault == Fault::Damaged => Ok(None),
             Err(error) => Err(error),
         }

@@ -109,11 +109,7 @@ impl Tally {
         log: &dyn LogSource,
         bound: ReadBound,
     ) -> Result<Vec<StoredRecord>, LogError> {
-        let records = match log.read(self.position(), bound).await {
-            // A record of the batch is damaged; read one at a time up to it.
-            Err(error) if error.fault == Fault::Damaged => log.read(self.position(), ReadBound::ONE).await?,
-            records => records?,
-        };
+        let records = log.read(self.position(), bound).await?;
         if let (Some(last), false) = (self.last(), records.is_empty())
             && holds(log, last).await? != Some(true)
         {

@@ -25,7 +25,9 @@ const LINE_TIMEOUT: Duration = Duration::from_secs(30);
 /// heartbeats of many minutes at once.
 const HEARTBEATS_MAX: u64 = 1_000;
 /// How much is received while the records before it are stored, in bytes.
-const AHEAD_MAX: usize = 1024 * 1024;
+const AHEAD_MAX: usize = 2 * RECORD_MAX;
+/// How much of it is taken at a time. A task may read from a pipe 128 times before it yields, and a batch ends there.
+const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Where a response ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +66,7 @@ impl RecordStream {
         let (mut pipe, body) = tokio::io::duplex(AHEAD_MAX);
         let receiving = tokio::spawn(async move { tokio::io::copy_buf(&mut received, &mut pipe).await });
         Self {
-            body: BufReader::new(body),
+            body: BufReader::with_capacity(BUFFER_BYTES, body),
             receiving: Some(AbortOnDropHandle::new(receiving)),
             mode,
             tally: Tally::after(after),

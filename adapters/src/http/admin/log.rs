@@ -216,7 +216,11 @@ impl Sending {
         records.retain(|record| record.position <= end);
         let mut lines = Vec::with_capacity(records.iter().map(|record| record.bytes.len() + 1).sum());
         for record in records {
-            let commit = codec::decode_stored(&record)?;
+            let commit = match codec::decode_stored(&record) {
+                // The records before it are sent first; the next read starts with this one.
+                Err(_) if !lines.is_empty() => break,
+                commit => commit?,
+            };
             lines.extend_from_slice(&record.bytes);
             lines.push(b'\n');
             self.sent.add_commit(record, &commit);
