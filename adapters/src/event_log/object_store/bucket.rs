@@ -1,47 +1,58 @@
-//! The objects of a log: their keys, their content, and the requests that create, read and list them.
+//! A prefix of a bucket: its URL, the variables that complete the URL, and the requests for objects.
 
-use std::time::Duration;
+use std::{env, sync::Arc, time::Duration};
 
-use application::{
-    log::codec,
-    ports::{CommitId, Fault, LogError, Position, Record, StoredRecord},
-};
+use application::ports::{Fault, LogError};
 use bytes::Bytes;
-use futures_util::{StreamExt as _, stream};
+use futures_util::StreamExt as _;
 use object_store::{
-    Error, ObjectMeta, ObjectStore as _, ObjectStoreExt as _, PutMode, aws::AmazonS3, path::Path,
+    ClientConfigKey, Error, ObjectMeta, ObjectStore as _, ObjectStoreExt as _, PutMode, RetryConfig,
+    aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut},
+    client::{HttpError, HttpErrorKind},
+    path::Path,
 };
 use tokio::time;
 
-use super::{
-    address::{Address, Variables},
-    client::{NotConnected, Rejection, cause, innermost},
-};
-use crate::root_certificates;
+use super::client::{Connector, Rejection, cause, innermost};
+use crate::{event_log::loopback::is_loopback, root_certificates};
 
-/// How long a response may take, and then the body of an object.
+/// How long a response may take, and the transfer of an object.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum size of an object that is read, in bytes. A segment of the largest objects is smaller.
 const OBJECT_MAX: u64 = 16 * 1024 * 1024;
-/// The number of objects that are read at the same time.
-const PARALLEL_READS: usize = 64;
+/// The maximum length of a prefix. A key has at most 1,024 bytes.
+const PREFIX_MAX: usize = 512;
+
+/// The variables that complete a URL: credentials, region and endpoint, under the names that the tools of S3 use.
+#[derive(Clone)]
+pub struct Variables(Vec<(AmazonS3ConfigKey, String)>);
+
+impl Variables {
+    /// The variables of this process.
+    pub fn of_this_process() -> Self {
+        env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect()
+    }
+}
+
+/// Other variables, and empty ones, are ignored.
+impl FromIterator<(String, String)> for Variables {
+    fn from_iter<I: IntoIterator<Item = (String, String)>>(variables: I) -> Self {
+        let set = variables.into_iter().filter(|(name, value)| name.starts_with("AWS_") && !value.is_empty());
+        Self(set.filter_map(|(name, value)| Some((name.to_lowercase().parse().ok()?, value))).collect())
+    }
+}
 
 /// One prefix of a bucket, and the server that holds it.
 #[derive(Debug)]
 pub(super) struct Bucket {
     client: AmazonS3,
-    pub(super) address: Address,
+    pub(super) name: String,
+    pub(super) prefix: Path,
     /// The endpoint, for messages.
     pub(super) server: String,
-}
-
-/// Consecutive records, each on one line.
-#[derive(Debug, Clone)]
-pub(super) struct Object {
-    pub(super) first: Position,
-    pub(super) bytes: Bytes,
-    pub(super) records: Vec<StoredRecord>,
 }
 
 /// An object that was not created.
@@ -64,75 +75,98 @@ impl From<NotCreated> for LogError {
     }
 }
 
-impl Object {
-    /// Joins records to an object.
-    pub(super) fn of(first: Position, records: &[Record]) -> Self {
-        let lines: Vec<_> = records.iter().flat_map(|record| [&record.bytes[..], b"\n"]).collect();
-        let bytes = Bytes::from(lines.concat());
-        Self::parse(first, &bytes).expect("joined lines are an object")
-    }
-
-    /// Splits the content of an object. The error continues a sentence about the object.
-    pub(super) fn parse(first: Position, bytes: &Bytes) -> Result<Self, &'static str> {
-        let lines =
-            bytes.strip_suffix(b"\n").ok_or(if bytes.is_empty() { "is empty" } else { "is truncated" })?;
-        let records = lines.split(|byte| *byte == b'\n').zip(first.0..);
-        let records = records.map(|(line, position)| StoredRecord {
-            position: Position(position),
-            id: None,
-            bytes: bytes.slice_ref(line),
-        });
-        Ok(Self { first, records: records.collect(), bytes: bytes.clone() })
-    }
-
-    pub(super) fn last(&self) -> &StoredRecord {
-        self.records.last().expect("an object holds at least one record")
-    }
-}
-
-/// The id of a commit. `None` if it is not a commit of petstore, which the reader of the log reports.
-pub(super) fn commit_id(bytes: &[u8]) -> Option<CommitId> {
-    codec::decode(bytes).ok().map(|commit| commit.id)
+/// Parses `s3://BUCKET/PREFIX`. `None` if the URL has another form.
+pub(super) fn parse(url: &str) -> Option<(&str, &str)> {
+    let (bucket, prefix) = url.strip_prefix("s3://")?.split_once('/')?;
+    let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
+    let is_word = |word: &str| {
+        !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+    };
+    let parts_are_words = prefix.split('/').all(|part| is_word(part) && part != "." && part != "..");
+    (is_word(bucket) && parts_are_words && prefix.len() <= PREFIX_MAX).then_some((bucket, prefix))
 }
 
 impl Bucket {
-    pub(super) fn open(url: &str, variables: &Variables) -> Result<Self, LogError> {
-        let address = Address::parse(url)
-            .ok_or_else(|| Fault::CannotOpen.error("the store URL must have the form s3://BUCKET/PREFIX"))?;
-        let (client, server) = address.client(variables)?;
-        Ok(Self { client, address, server })
+    /// Fails if there are no credentials, but does not use them.
+    pub(super) async fn open(url: &str, variables: &Variables) -> Result<Arc<Self>, LogError> {
+        let unusable = |why: String| Fault::CannotOpen.error(why);
+        let (name, prefix) = parse(url)
+            .ok_or_else(|| unusable("the store URL must have the form s3://BUCKET/PREFIX".into()))?;
+        let variables = variables.0.iter();
+        let builder =
+            variables.fold(AmazonS3Builder::new(), |builder, (key, value)| builder.with_config(*key, value));
+        let mut builder = builder
+            .with_bucket_name(name)
+            // The library retries a create that may have been stored, and then reports its own object as another one.
+            .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
+            .with_conditional_put(S3ConditionalPut::ETagMatch)
+            .with_http_connector(Connector);
+        let endpoint = [AmazonS3ConfigKey::S3Endpoint, AmazonS3ConfigKey::Endpoint]
+            .iter()
+            .find_map(|key| builder.get_config_value(key));
+        if let Some(rest) = endpoint.as_deref().and_then(|endpoint| endpoint.strip_prefix("http://")) {
+            let authority = rest.split('/').next().unwrap_or_default();
+            let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+            let allow_http = AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp);
+            let is_allowed = builder.get_config_value(&allow_http).is_some_and(|value| value == "true");
+            if !is_loopback(host) && !is_allowed {
+                return Err(unusable(format!(
+                    "http://{authority} is on a network, and plain HTTP would expose the log there: use an https:// \
+                     endpoint, or set AWS_ALLOW_HTTP=true if you trust the network"
+                )));
+            }
+            builder = builder.with_allow_http(true);
+        }
+        let server = endpoint.map_or_else(
+            || "Amazon S3".to_owned(),
+            |endpoint| endpoint.rsplit_once('@').map_or(endpoint.clone(), |(_, place)| place.to_owned()),
+        );
+        // Without keys, the library looks for a role.
+        let connect = async {
+            let client = builder.build()?;
+            client.credentials().get_credential().await?;
+            Ok::<_, Error>(client)
+        };
+        let reason = match time::timeout(RESPONSE_TIMEOUT, connect).await {
+            Ok(Ok(client)) => {
+                let (name, prefix) = (name.to_owned(), Path::from(prefix));
+                return Ok(Arc::new(Self { client, name, prefix, server }));
+            }
+            Ok(Err(error)) => innermost(&error),
+            Err(_elapsed) => "no response in time".to_owned(),
+        };
+        Err(unusable(format!(
+            "no credentials for {server} ({reason}): set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and check the other \
+             AWS_* variables"
+        )))
     }
 
     pub(super) fn key(&self, parts: &[&str]) -> Path {
-        parts.iter().fold(self.address.prefix.clone(), |path, part| path.join(*part))
+        parts.iter().fold(self.prefix.clone(), |path, part| path.join(*part))
     }
 
     /// Creates an object, unless it exists.
     pub(super) async fn create(&self, key: &Path, bytes: Bytes) -> Result<(), NotCreated> {
-        let created = self.client.put_opts(key, bytes.into(), PutMode::Create.into()).await;
-        created.map(drop).map_err(|error| {
-            let is_rejected = match cause::<Rejection>(&error) {
-                Some(rejection) => (400..500).contains(&rejection.status) && rejection.status != 408,
-                None => cause::<NotConnected>(&error).is_some(),
-            };
-            match error {
-                Error::AlreadyExists { .. } => NotCreated::Exists,
-                Error::NotFound { .. } | Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
-                    NotCreated::Rejected(self.failure(&error))
-                }
-                _ if is_rejected => NotCreated::Rejected(self.failure(&error)),
-                _ => NotCreated::Unclear(self.failure(&error)),
-            }
-        })
+        let creating = self.client.put_opts(key, bytes.into(), PutMode::Create.into());
+        let error = match time::timeout(BODY_TIMEOUT, creating).await {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(Error::AlreadyExists { .. })) => return Err(NotCreated::Exists),
+            Ok(Err(error)) => error,
+            Err(_elapsed) => return Err(NotCreated::Unclear(self.late())),
+        };
+        let is_rejected = match cause(&error) {
+            Some(Rejection { status, .. }) => (300..500).contains(status) && *status != 408,
+            None => is_not_connected(&error),
+        };
+        let failure = self.failure(&error);
+        Err(if is_rejected { NotCreated::Rejected(failure) } else { NotCreated::Unclear(failure) })
     }
 
     /// Reads an object, if it exists.
     pub(super) async fn get(&self, key: &Path) -> Result<Option<Bytes>, LogError> {
         let found = match time::timeout(RESPONSE_TIMEOUT, self.client.get(key)).await {
-            Ok(Ok(found)) => found,
             Ok(Err(Error::NotFound { .. })) => return Ok(None),
-            Ok(Err(error)) => return Err(self.failure(&error)),
-            Err(_elapsed) => return Err(self.late()),
+            found => self.in_time(found)?,
         };
         let size = found.meta.size;
         if size > OBJECT_MAX {
@@ -140,106 +174,75 @@ impl Bucket {
                 "the object {key} has {size} bytes and was not written by petstore: its objects have at most {OBJECT_MAX}"
             )));
         }
-        match time::timeout(BODY_TIMEOUT, found.bytes()).await {
-            Ok(Ok(bytes)) if bytes.len() as u64 == size => Ok(Some(bytes)),
-            Ok(Ok(_)) => {
-                Err(Fault::Unreachable.error(format!("the response of {} was cut off", self.server)))
-            }
-            Ok(Err(error)) => Err(self.failure(&error)),
-            Err(_elapsed) => Err(self.late()),
+        let bytes = self.in_time(time::timeout(BODY_TIMEOUT, found.bytes()).await)?;
+        if bytes.len() as u64 == size {
+            return Ok(Some(bytes));
         }
+        Err(Fault::Unreachable.error(format!("the response of {} was cut off", self.server)))
     }
 
-    /// Reads records under this key, if the object exists.
-    pub(super) async fn object(&self, key: &Path, first: Position) -> Result<Option<Object>, LogError> {
-        let Some(bytes) = self.get(key).await? else { return Ok(None) };
-        let parsed = Object::parse(first, &bytes);
-        parsed.map(Some).map_err(|damage| Fault::Damaged.error(format!("the object {key} {damage}")))
-    }
-
-    /// Reads these objects at the same time, up to the first that is missing or damaged. Fails if that is the first.
-    pub(super) async fn objects(&self, keys: Vec<(Position, Path)>) -> Result<Vec<Object>, LogError> {
-        let read = async |(first, key): (Position, Path)| {
-            let object = self.object(&key, first).await?;
-            object
-                .ok_or_else(|| Fault::FilesMissing.error(format!("the object {key} was deleted; restore it")))
-        };
-        let mut reading = stream::iter(keys).map(read).buffered(PARALLEL_READS);
-        let mut objects = Vec::new();
-        while let Some(object) = reading.next().await {
-            match object {
-                Ok(object) => objects.push(object),
-                Err(error) if objects.is_empty() => return Err(error),
-                Err(_) => break,
-            }
-        }
-        Ok(objects)
-    }
-
-    /// Lists at most `max` objects under `prefix`, in the order of their names, starting after the name `after`.
-    pub(super) async fn list(
+    /// Lists the objects in a directory, in the order of their names, starting after the name `after`. Returns the first
+    /// `max` that `parse` accepts.
+    pub(super) async fn list<T>(
         &self,
-        prefix: &Path,
+        directory: &Path,
         after: &str,
         max: usize,
-    ) -> Result<Vec<ObjectMeta>, LogError> {
-        let mut listed = self.client.list_with_offset(Some(prefix), &prefix.clone().join(after)).take(max);
+        parse: impl Fn(ObjectMeta) -> Option<T>,
+    ) -> Result<Vec<T>, LogError> {
+        let mut listed = self.client.list_with_offset(Some(directory), &directory.clone().join(after));
         let mut found = Vec::new();
-        loop {
-            match time::timeout(RESPONSE_TIMEOUT, listed.next()).await {
-                Ok(None) => return Ok(found),
-                Ok(Some(Ok(object))) => found.push(object),
-                Ok(Some(Err(error))) => return Err(self.failure(&error)),
-                Err(_elapsed) => return Err(self.late()),
-            }
+        while found.len() < max {
+            let next = time::timeout(RESPONSE_TIMEOUT, listed.next()).await;
+            let Some(object) = self.in_time(next.map(Option::transpose))? else { break };
+            found.extend(parse(object));
         }
+        Ok(found)
+    }
+
+    fn in_time<T>(&self, result: Result<Result<T, Error>, time::error::Elapsed>) -> Result<T, LogError> {
+        result.map_err(|_elapsed| self.late())?.map_err(|error| self.failure(&error))
     }
 
     pub(super) fn late(&self) -> LogError {
-        Fault::Unreachable.error(format!("no response from {} within {RESPONSE_TIMEOUT:?}", self.server))
+        Fault::Unreachable.error(format!("no response from {} in time", self.server))
     }
 
     /// Describes a failed request, without what the library adds to its errors: URLs, headers and whole responses.
     fn failure(&self, error: &Error) -> LogError {
-        let (server, bucket) = (&self.server, &self.address.bucket);
-        let denied = |code: &str| {
-            let advice = match code {
-                "RequestTimeTooSkewed" => "check the clock of this machine",
-                _ => {
-                    "check the credentials in AWS_* variables, and that they allow GetObject, PutObject and ListBucket"
-                }
-            };
-            Fault::CannotOpen.error(format!("{server} rejected the request ({code}): {advice}"))
-        };
-        if let Some(Rejection { status, code }) = cause(error) {
-            return match status {
-                404 => Fault::CannotOpen.error(format!(
-                    "the bucket {bucket} does not exist at {server}: create it, or check the URL and AWS_ENDPOINT_URL"
-                )),
-                401 | 403 => denied(code),
-                408 | 429 | 500.. => Fault::Unreachable.error(format!("{server} responded with {status} {code}")),
-                _ => Fault::CannotOpen.error(format!(
-                    "{server} rejected the request ({status} {code}): check AWS_REGION and AWS_ENDPOINT_URL"
-                )),
-            };
-        }
+        let (server, bucket) = (&self.server, &self.name);
         if let Some(reason) = root_certificates::rejection(error, "SSL_CERT_FILE") {
             return Fault::CannotOpen.error(format!("{server} cannot be used: {reason}"));
         }
-        match cause::<NotConnected>(error) {
-            Some(failed) if server.contains(&failed.server) || server == "Amazon S3" => {
-                Fault::Unreachable.error(failed.to_string())
-            }
-            Some(failed) => Fault::CannotOpen.error(format!(
-                "{failed}, which was tried because AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set"
-            )),
-            None => match error {
-                Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => denied("AccessDenied"),
-                Error::NotFound { .. } => denied("NotFound"),
-                _ => Fault::Unreachable.error(format!("a request to {server} failed: {}", innermost(error))),
-            },
+        if is_not_connected(error) {
+            let host = server.rsplit('/').next().unwrap_or_default();
+            return Fault::Unreachable.error(format!("cannot connect to {host}: {}", innermost(error)));
         }
+        let Some(rejection) = cause::<Rejection>(error) else {
+            return Fault::Unreachable.error(format!("a request to {server} failed: {}", innermost(error)));
+        };
+        let advice = match (rejection.status, &*rejection.code) {
+            (408 | 429 | 500.., _) => {
+                return Fault::Unreachable.error(format!("{server} responded with {rejection}"));
+            }
+            (404, _) => {
+                return Fault::CannotOpen.error(format!(
+                    "the bucket {bucket} does not exist at {server}: create it, or check the URL and AWS_ENDPOINT_URL"
+                ));
+            }
+            (_, "RequestTimeTooSkewed") => "check the clock of this machine",
+            (401 | 403, _) => {
+                "check the credentials in AWS_* variables, and that they allow GetObject, PutObject and ListBucket"
+            }
+            _ => "check AWS_REGION and AWS_ENDPOINT_URL",
+        };
+        Fault::CannotOpen.error(format!("{server} rejected the request ({rejection}): {advice}"))
     }
+}
+
+/// Whether a request was never sent.
+fn is_not_connected(error: &Error) -> bool {
+    cause::<HttpError>(error).is_some_and(|error| error.kind() == HttpErrorKind::Connect)
 }
 
 #[cfg(test)]
@@ -247,13 +250,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_is_lines_and_each_of_them_is_ended() {
-        let parse = |text: &'static str| {
-            let object = Object::parse(Position(7), &Bytes::from(text))?;
-            Ok(object.records.into_iter().map(|record| (record.position.0, record.bytes)).collect::<Vec<_>>())
-        };
-        assert_eq!(parse("a\nbc\n"), Ok(vec![(7, "a".into()), (8, "bc".into())]));
-        assert_eq!(parse(""), Err("is empty"));
-        assert_eq!(parse("a\nb"), Err("is truncated"));
+    fn a_url_names_a_bucket_and_a_prefix() {
+        assert_eq!(parse("s3://b/p"), Some(("b", "p")));
+        assert_eq!(parse("s3://my-bucket.eu/a/b_c/2026.1/"), Some(("my-bucket.eu", "a/b_c/2026.1")));
+        let long = format!("s3://b/{}", "p".repeat(PREFIX_MAX + 1));
+        let wrong = "s3: s3:b/p s3://b s3://b/ s3:///p s3://b//p s3://b/p//q s3://b/../p s3://b/./p s3://b/p?x=1 s3://u:s@b/p s3://b/p#x";
+        for url in wrong.split(' ').chain([&*long, "s3://b/p q", "http://b/p"]) {
+            assert_eq!(parse(url), None, "{url}");
+        }
     }
 }

@@ -26,24 +26,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The maximum size of an error response, in bytes. Only its code is used.
 const REPORT_MAX: usize = 64 * 1024;
 
-/// An error response of the object store.
+/// An error response.
 #[derive(Debug, Error)]
 #[error("{status} {code}")]
 pub(super) struct Rejection {
     pub(super) status: u16,
-    /// The code in its body, for example `NoSuchBucket`.
+    /// The code in its body, for example `NoSuchBucket`. Empty if there is none.
     pub(super) code: String,
-}
-
-/// A request that was never sent.
-#[derive(Debug, Error)]
-#[error("cannot connect to {server}: {cause}")]
-pub(super) struct NotConnected {
-    /// Host and port.
-    pub(super) server: String,
-    cause: String,
-    #[source]
-    source: hyper_util::client::legacy::Error,
 }
 
 /// Finds the cause of this type in an error.
@@ -94,39 +83,35 @@ impl fmt::Debug for HyperClient {
 #[async_trait]
 impl HttpService for HyperClient {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let server = request.uri().authority().map(ToString::to_string).unwrap_or_default();
         let response = self.0.request(request).await.map_err(|error| {
-            if error.is_connect() {
-                let cause = innermost(&error);
-                HttpError::new(HttpErrorKind::Connect, NotConnected { server, cause, source: error })
-            } else {
-                HttpError::new(HttpErrorKind::Unknown, error)
-            }
+            let kind = if error.is_connect() { HttpErrorKind::Connect } else { HttpErrorKind::Unknown };
+            HttpError::new(kind, error)
         })?;
         let (parts, body) = response.into_parts();
-        let lost = |error| HttpError::new(HttpErrorKind::Interrupted, error);
         if parts.status.is_success() {
-            return Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(body.map_err(lost))));
+            let body = body.map_err(|error| HttpError::new(HttpErrorKind::Interrupted, error));
+            return Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(body)));
         }
-        let body = Limited::new(body, REPORT_MAX).collect().await;
-        let report =
-            body.map_err(|error| HttpError::new_boxed(HttpErrorKind::Interrupted, error))?.to_bytes();
-        let status = parts.status.as_u16();
-        match code(&String::from_utf8_lossy(&report)) {
+        let report = Limited::new(body, REPORT_MAX).collect().await;
+        let report = report.map_err(|error| HttpError::new_boxed(HttpErrorKind::Interrupted, error))?;
+        let report = report.to_bytes();
+        let rejection = Rejection { status: parts.status.as_u16(), code: code(&report) };
+        match (rejection.status, &*rejection.code) {
             // The library has its own errors for these: a missing object, and an object that exists.
-            Some(code) if status == 404 && code != "NoSuchBucket" => {}
-            Some(_) if status == 409 || status == 412 => {}
-            Some(code) => return Err(HttpError::new(HttpErrorKind::Unknown, Rejection { status, code })),
-            None => {}
+            (404, "NoSuchKey") | (409 | 412, _) => {
+                Ok(HttpResponse::from_parts(parts, HttpResponseBody::from(report)))
+            }
+            _ => Err(HttpError::new(HttpErrorKind::Unknown, rejection)),
         }
-        Ok(HttpResponse::from_parts(parts, HttpResponseBody::from(report)))
     }
 }
 
-/// The code in an error response, which is a word.
-fn code(report: &str) -> Option<String> {
-    let (code, _) = report.split_once("<Code>")?.1.split_once("</Code>")?;
-    (!code.is_empty() && code.bytes().all(|byte| byte.is_ascii_alphanumeric())).then(|| code.to_owned())
+/// The code in an error response, which is a word. Empty if there is none.
+fn code(report: &[u8]) -> String {
+    let report = String::from_utf8_lossy(report);
+    let code = report.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
+    let is_word = |code: &&str| code.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    code.map(|(code, _)| code).filter(is_word).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -137,9 +122,9 @@ mod tests {
     fn only_the_code_of_an_error_response_is_kept() {
         let report =
             "<?xml version=\"1.0\"?><Error><Code>NoSuchBucket</Code><BucketName>b</BucketName></Error>";
-        assert_eq!(code(report).as_deref(), Some("NoSuchBucket"));
+        assert_eq!(code(report.as_bytes()), "NoSuchBucket");
         for report in ["", "<Code></Code>", "<Code>a b</Code>", "<Code>AccessDenied"] {
-            assert_eq!(code(report), None, "{report}");
+            assert_eq!(code(report.as_bytes()), "", "{report}");
         }
     }
 }

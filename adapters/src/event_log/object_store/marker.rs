@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use application::ports::{Fault, LogError};
 use bytes::Bytes;
+use object_store::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -27,7 +28,7 @@ struct Marker {
 /// Returns the id of the log under the prefix. `None` if there is no marker.
 pub(super) async fn find(bucket: &Bucket) -> Result<Option<Uuid>, LogError> {
     let Some(bytes) = bucket.get(&bucket.key(&[MARKER])).await? else { return Ok(None) };
-    let place = &bucket.address.prefix;
+    let place = &bucket.prefix;
     let marker: Marker = serde_json::from_slice(&bytes).map_err(|_| {
         Fault::Foreign.error(format!(
             "{place}/{MARKER} was not written by petstore, or is damaged: restore it, or use another prefix"
@@ -44,7 +45,7 @@ pub(super) async fn find(bucket: &Bucket) -> Result<Option<Uuid>, LogError> {
 
 /// The error of a missing marker.
 pub(super) fn missing(bucket: &Bucket) -> LogError {
-    let (name, prefix) = (&bucket.address.bucket, &bucket.address.prefix);
+    let Bucket { name, prefix, .. } = bucket;
     Fault::FilesMissing.error(format!(
         "{prefix}/{MARKER} does not exist in the bucket {name}: restore the objects of the log, or check the URL"
     ))
@@ -56,8 +57,8 @@ pub(super) async fn find_or_create(bucket: &Arc<Bucket>) -> Result<Uuid, LogErro
         return Ok(log);
     }
     let probes = bucket.key(&[PROBES]);
-    let others = bucket.list(&bucket.address.prefix, "", 1_000).await?;
-    if others.iter().any(|object| !object.location.prefix_matches(&probes)) {
+    let other = |object: ObjectMeta| (!object.location.prefix_matches(&probes)).then_some(());
+    if !bucket.list(&bucket.prefix, "", 1, other).await?.is_empty() {
         return Err(missing(bucket));
     }
     let log = Uuid::now_v7();
@@ -99,26 +100,18 @@ async fn probe(bucket: &Arc<Bucket>, log: Uuid) -> Result<(), LogError> {
         }
         let stored = bucket.get(&key).await?;
         let server = &bucket.server;
-        match &winners[..] {
-            [winner] if stored.as_ref() == Some(winner) => {}
-            [] => {
-                return Err(
-                    Fault::Unreachable.error(format!("{server} created none of {PROBE_TASKS} objects"))
-                );
-            }
-            [_] => {
-                return Err(Fault::CannotOpen.error(format!(
-                    "{server} cannot hold a log: it confirmed an object, but returned a different one"
-                )));
-            }
-            several => {
-                return Err(Fault::CannotOpen.error(format!(
-                    "{server} cannot hold a log: {} of {PROBE_TASKS} requests created the same object, so it ignores \
-                     If-None-Match or checks it too early; use a server that creates an object only once",
-                    several.len()
-                )));
-            }
-        }
+        return Err(match &winners[..] {
+            [winner] if stored.as_ref() == Some(winner) => continue,
+            [] => Fault::Unreachable.error(format!("{server} created none of {PROBE_TASKS} objects")),
+            [_] => Fault::CannotOpen.error(format!(
+                "{server} cannot hold a log: it confirmed an object, but returned a different one"
+            )),
+            several => Fault::CannotOpen.error(format!(
+                "{server} cannot hold a log: {} of {PROBE_TASKS} requests created the same object, so it ignores \
+                 If-None-Match or checks it too early; use a server that creates an object only once",
+                several.len()
+            )),
+        });
     }
     Ok(())
 }

@@ -1,155 +1,195 @@
 //! Segments: copies of whole objects, joined for fast reading. They are derived from the log alone and are never
 //! needed: a reader that finds a segment missing or damaged reads the single objects.
 
-use std::mem;
+use std::{sync::Arc, time::Duration};
 
 use application::{
     Digest,
     ports::{LogError, Position},
 };
-use object_store::path::Path;
+use futures_util::{StreamExt as _, future, stream};
+use object_store::{ObjectMeta, path::Path};
+use tokio::{
+    sync::watch,
+    task::{self, JoinSet},
+    time,
+};
 
 use super::{
-    bucket::{Bucket, NotCreated, Object},
-    layout::Layout,
+    bucket::NotCreated,
+    objects::{Object, Objects, name},
 };
 
 /// A segment ends with the object that reaches one of these limits.
 const COMMITS_MAX: u64 = 1_000;
 const BYTES_MAX: u64 = 8 * 1024 * 1024;
-
-/// The part of a record that has the hash of the one before it, in bytes.
-const ENVELOPE_MAX: usize = 256;
 /// The maximum number of commits in a segment: its last object may have as many as a whole segment.
 const SPAN_MAX: u64 = 2 * COMMITS_MAX;
+/// The part of a record that has the hash of the one before it, in bytes.
+const ENVELOPE_MAX: usize = 256;
+/// The number of segments that are read at the same time.
+const PARALLEL_READS: usize = 4;
+/// How long a node that closes its log creates segments. The next node creates the others.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A stored segment.
-#[derive(Debug, Clone)]
+/// A stored segment. Its name is `FIRST-LAST-HASH`, where the hash is that of the last record.
+#[derive(Debug)]
 pub(super) struct Segment {
     pub(super) first: Position,
     pub(super) last: Position,
     head: Digest,
-    pub(super) key: Path,
     pub(super) size: u64,
 }
 
 impl Segment {
-    /// Parses the name `FIRST-LAST-HASH`.
-    pub(super) fn parse(key: Path, size: u64) -> Option<Self> {
-        let (first, rest) = key.filename()?.split_once('-')?;
+    fn parse(object: &ObjectMeta) -> Option<Self> {
+        let (first, rest) = object.location.filename()?.split_once('-')?;
         let (last, head) = rest.split_once('-')?;
         let (first, last, head) = (first.parse().ok()?, last.parse().ok()?, head.parse().ok()?);
-        Some(Self { first: Position(first), last: Position(last), head, key, size })
+        Some(Self { first: Position(first), last: Position(last), head, size: object.size })
     }
 
-    /// Whether the object holds the records that the name promises. Each record has the hash of the one before it, and
-    /// the name has the hash of the last one.
-    pub(super) fn is_intact(&self, object: &Object) -> bool {
-        let is_chained = object.records.windows(2).all(|pair| {
-            let hash = format!("\"previous\":\"{}\"", Digest::of(&pair[0].bytes));
-            let start = &pair[1].bytes[..pair[1].bytes.len().min(ENVELOPE_MAX)];
-            start.windows(hash.len()).any(|part| part == hash.as_bytes())
+    fn key(&self, directory: &Path) -> Path {
+        directory.clone().join(format!("{}-{}-{}", name(self.first), name(self.last), self.head))
+    }
+}
+
+/// Returns the hash of the last record of joined objects. `None` if they are not a chain, in which each record has the
+/// hash of the one before it.
+async fn head_of_chain(object: Object) -> (Object, Option<Digest>) {
+    let hashing = task::spawn_blocking(move || {
+        let mut hashes = object.records.iter().map(|record| Digest::of(&record.bytes));
+        let mut last = hashes.next();
+        for (record, hash) in object.records[1..].iter().zip(hashes) {
+            let previous = format!("\"previous\":\"{}\"", last.expect("the first record has a hash"));
+            let envelope = &record.bytes[..record.bytes.len().min(ENVELOPE_MAX)];
+            if !envelope.windows(previous.len()).any(|part| part == previous.as_bytes()) {
+                return (object, None);
+            }
+            last = Some(hash);
+        }
+        (object, last)
+    });
+    hashing.await.expect("hashing does not panic, and is not cancelled")
+}
+
+impl Objects {
+    /// Lists the segments, starting with the one that holds `position`, if it exists.
+    pub(super) async fn list_segments(&self, position: Position) -> Result<Vec<Segment>, LogError> {
+        let after = name(Position(position.0.saturating_sub(SPAN_MAX)));
+        let mut segments =
+            self.bucket.list(&self.segments, &after, usize::MAX, |object| Segment::parse(&object)).await?;
+        segments.retain(|segment| segment.last >= position);
+        Ok(segments)
+    }
+
+    /// Reads consecutive segments at the same time, up to the first that is missing or damaged.
+    pub(super) async fn get_segments(&self, segments: impl IntoIterator<Item = Segment>) -> Vec<Object> {
+        let read = async |segment: Segment| {
+            let key = segment.key(&self.segments);
+            let object = self.get_at(&key, segment.first).await.ok().flatten()?;
+            let (object, head) = head_of_chain(object).await;
+            let is_intact = object.last().position == segment.last && head == Some(segment.head);
+            if !is_intact {
+                tracing::warn!(target: "petstore::log", segment = %key, "segment ignored: damaged");
+            }
+            is_intact.then_some(object)
+        };
+        let objects = stream::iter(segments).map(read).buffered(PARALLEL_READS);
+        objects.take_while(|object| future::ready(object.is_some())).filter_map(future::ready).collect().await
+    }
+
+    /// Creates the segments that are missing after `last`, a position where a segment or the log ended, up to `end`, where
+    /// the log ends. Returns the last position in a segment.
+    async fn create_segments(&self, mut last: Position, end: Position) -> Result<Position, LogError> {
+        for segment in self.list_segments(last.next()).await? {
+            self.create_segments_between(last, segment.first.before()).await?;
+            last = segment.last;
+        }
+        self.create_segments_between(last, end).await
+    }
+
+    /// Segments depend on the names and sizes of objects alone, so all nodes create the same ones.
+    async fn create_segments_between(&self, mut last: Position, end: Position) -> Result<Position, LogError> {
+        let positions = usize::try_from(end.0.saturating_sub(last.0)).unwrap_or(usize::MAX);
+        let mut listed = self.list(last, positions).await?;
+        listed.retain(|(first, _)| *first <= end);
+        let ends = listed.iter().skip(1).map(|(next, _)| next.before()).chain([end]);
+        let (mut firsts, mut bytes) = (Vec::new(), 0);
+        for ((first, size), object_end) in listed.iter().zip(ends) {
+            firsts.push(*first);
+            bytes += size;
+            if object_end.0 - last.0 >= COMMITS_MAX || bytes >= BYTES_MAX {
+                self.join(&firsts, object_end).await?;
+                firsts.clear();
+                (last, bytes) = (object_end, 0);
+            }
+        }
+        Ok(last)
+    }
+
+    /// Creates the segment of these objects, unless it exists.
+    async fn join(&self, firsts: &[Position], last: Position) -> Result<(), LogError> {
+        let [first, _, ..] = firsts else { return Ok(()) };
+        let objects = self.get_all(firsts.to_vec()).await?;
+        let joined: Vec<_> = objects.iter().map(|object| &object.bytes[..]).collect();
+        let Ok(joined) = Object::parse(*first, &joined.concat().into()) else { return Ok(()) };
+        let (joined, head) = head_of_chain(joined).await;
+        // A log that is not a chain, or has a gap, is reported by its readers.
+        let Some(head) = head.filter(|_| joined.last().position == last) else { return Ok(()) };
+        let segment = Segment { first: *first, last, head, size: joined.bytes.len() as u64 };
+        match self.bucket.create(&segment.key(&self.segments), joined.bytes).await {
+            Ok(()) | Err(NotCreated::Exists) => Ok(()),
+            Err(NotCreated::Rejected(error) | NotCreated::Unclear(error)) => Err(error),
+        }
+    }
+}
+
+/// Creates segments in the background: at once those that other nodes have not created, and then as the log grows.
+#[derive(Debug)]
+pub(super) struct Segmenter {
+    /// The end of the log when there was enough for a segment.
+    end: watch::Sender<Position>,
+    /// The commits and bytes after it.
+    grown: (u64, u64),
+    task: JoinSet<()>,
+}
+
+impl Segmenter {
+    pub(super) fn start(objects: Arc<Objects>, end: Position) -> Self {
+        let (end, mut ends) = watch::channel(end);
+        ends.mark_changed();
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            let mut last = Position::START;
+            while ends.changed().await.is_ok() {
+                let end = *ends.borrow_and_update();
+                match objects.create_segments(last, end).await {
+                    Ok(created) => last = created,
+                    Err(error) => {
+                        tracing::warn!(target: "petstore::log", after = last.0, %error, "segments not created");
+                    }
+                }
+            }
         });
-        object.last().position == self.last && Digest::of(&object.last().bytes) == self.head && is_chained
-    }
-}
-
-/// The segment that grows at the end of the log.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct OpenSegment {
-    first: Position,
-    objects: u64,
-    bytes: u64,
-}
-
-impl OpenSegment {
-    pub(super) fn after(last: Position) -> Self {
-        Self { first: last.next(), objects: 0, bytes: 0 }
+        Self { end, grown: (0, 0), task }
     }
 
-    /// Adds the next object. Returns the range of the segment that it ends, if there is something to join.
-    pub(super) fn add(&mut self, last: Position, size: u64) -> Option<(Position, Position)> {
-        self.objects += 1;
-        self.bytes += size;
-        if last.0 + 1 - self.first.0 < COMMITS_MAX && self.bytes < BYTES_MAX {
-            return None;
-        }
-        let ended = mem::replace(self, Self::after(last));
-        (ended.objects > 1).then_some((ended.first, last))
-    }
-}
-
-/// Creates the segment of these records, unless it exists.
-pub(super) async fn build(
-    bucket: &Bucket,
-    layout: &Layout,
-    first: Position,
-    last: Position,
-) -> Result<(), LogError> {
-    let commits = usize::try_from(last.0 - first.before().0).expect("a segment fits into memory");
-    let listed = bucket.list(&layout.commits, &Layout::name(first.before()), commits).await?;
-    let keys = Layout::firsts(&listed).take_while(|(first, _)| *first <= last);
-    let keys = keys.map(|(first, object)| (first, object.location.clone())).collect();
-    let objects = bucket.objects(keys).await?;
-    let joined: Vec<_> = objects.iter().map(|object| &object.bytes[..]).collect();
-    let Ok(joined) = Object::parse(first, &joined.concat().into()) else { return Ok(()) };
-    let head = Digest::of(&joined.last().bytes);
-    let key = layout.segments.clone().join(format!("{}-{}-{head}", Layout::name(first), Layout::name(last)));
-    let segment = Segment { first, last, head, key, size: 0 };
-    // A log that is not a chain, or has a gap, is reported by its readers.
-    if !segment.is_intact(&joined) {
-        return Ok(());
-    }
-    match bucket.create(&segment.key, joined.bytes).await {
-        Ok(()) | Err(NotCreated::Exists) => Ok(()),
-        Err(NotCreated::Rejected(error) | NotCreated::Unclear(error)) => Err(error),
-    }
-}
-
-/// Lists the segments, starting with the one that holds `position`, if it exists.
-pub(super) async fn list(
-    bucket: &Bucket,
-    layout: &Layout,
-    position: Position,
-) -> Result<Vec<Segment>, LogError> {
-    let after = Layout::name(Position(position.0.saturating_sub(SPAN_MAX)));
-    let listed = bucket.list(&layout.segments, &after, usize::MAX).await?;
-    Ok(listed.into_iter().filter_map(|object| Segment::parse(object.location, object.size)).collect())
-}
-
-/// Creates the segments that are missing between existing ones and after the last one.
-pub(super) async fn build_missing(bucket: &Bucket, layout: &Layout) -> Result<(), LogError> {
-    let segments = list(bucket, layout, Position::START).await?;
-    let mut last = Position::START;
-    let ends =
-        segments.iter().map(|segment| (Some(segment.first), segment.last)).chain([(None, Position::START)]);
-    for (end, next) in ends {
-        if end != Some(last.next()) {
-            build_between(bucket, layout, last, end).await?;
-        }
-        last = next;
-    }
-    Ok(())
-}
-
-/// Creates the segments after `last`, up to the segment that begins at `end` or to the end of the log.
-async fn build_between(
-    bucket: &Bucket,
-    layout: &Layout,
-    last: Position,
-    end: Option<Position>,
-) -> Result<(), LogError> {
-    let listed = bucket.list(&layout.commits, &Layout::name(last), usize::MAX).await?;
-    let objects: Vec<_> =
-        Layout::firsts(&listed).take_while(|(first, _)| end.is_none_or(|end| *first < end)).collect();
-    let mut segment = OpenSegment::after(last);
-    let nexts = objects.iter().skip(1).map(|(next, _)| Some(*next)).chain([end]);
-    for ((_, object), next) in objects.iter().zip(nexts) {
-        // The end of the last object is not known.
-        let Some(next) = next else { break };
-        if let Some((first, last)) = segment.add(next.before(), object.size) {
-            build(bucket, layout, first, last).await?;
+    /// Counts an object. If this node has created it and there is enough for a segment, the task continues.
+    pub(super) fn add(&mut self, object: &Object) {
+        let (commits, bytes) = &mut self.grown;
+        *commits += object.records.len() as u64;
+        *bytes += object.bytes.len() as u64;
+        if object.last().id.is_some() && (*commits >= COMMITS_MAX || *bytes >= BYTES_MAX) {
+            self.grown = (0, 0);
+            self.end.send_replace(object.last().position);
         }
     }
-    Ok(())
+
+    /// Finishes the segments that have been begun.
+    pub(super) async fn close(self) {
+        let Self { end, mut task, .. } = self;
+        drop(end);
+        let _ = time::timeout(CLOSE_TIMEOUT, task.join_next()).await;
+    }
 }
