@@ -2,6 +2,7 @@
 //! all tests of a run, each in its own bucket; a test that disturbs a gateway starts its own.
 
 use std::{
+    env,
     fs::{self, File},
     io::Write as _,
     net::{Ipv4Addr, SocketAddr, TcpStream},
@@ -27,18 +28,24 @@ pub const ACCESS_KEY: &str = "petstore-test";
 /// Its secret.
 pub const SECRET_KEY: &str = "hunter2hunter2";
 
+/// The variable that holds the configuration and the port of the cluster of a process that runs this one.
+const CLUSTER: &str = "TEST_CEPH";
+
+const STARTED_HERE: &str = "a test disturbs only a gateway that it has started";
+
 /// The monitor and the store, which outlive every test of this process.
 struct Cluster {
     config: PathBuf,
     gateway: Gateway,
-    /// Kills the processes and removes the files when this process ends.
-    _cleaner: Child,
+    /// Kills the processes and removes the files when the process that has started them ends.
+    _cleaner: Option<Child>,
 }
 
 /// A gateway that speaks S3. Killed when dropped.
 #[derive(Debug)]
 pub struct Gateway {
-    child: Running,
+    /// `None` if another process has started it.
+    child: Option<Running>,
     address: SocketAddr,
     config: PathBuf,
     frontend: String,
@@ -54,6 +61,12 @@ impl Gateway {
         &cluster().gateway
     }
 
+    /// The variable with which a child process uses the same cluster.
+    pub fn shared_with_child() -> (&'static str, String) {
+        let cluster = cluster();
+        (CLUSTER, format!("{}:{}", cluster.config.display(), cluster.gateway.address.port()))
+    }
+
     /// Starts another gateway to the same objects.
     pub fn start() -> Self {
         Self::start_at(&cluster().config, free_port())
@@ -62,6 +75,17 @@ impl Gateway {
     fn start_at(config: &Path, port: u16) -> Self {
         let frontend = format!("beast endpoint=127.0.0.1:{port} tcp_nodelay=1");
         Self::run(config, port, frontend, format!("http://127.0.0.1:{port}"), None)
+    }
+
+    fn started_elsewhere(config: &Path, port: u16) -> Self {
+        Self {
+            child: None,
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+            config: config.to_owned(),
+            frontend: String::new(),
+            endpoint: format!("http://127.0.0.1:{port}"),
+            certificates: None,
+        }
     }
 
     /// Starts another gateway that speaks TLS as `localhost`, with a certificate that its own CA has issued.
@@ -97,7 +121,7 @@ impl Gateway {
         certificates: Option<PathBuf>,
     ) -> Self {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let child = Running(spawn_gateway(config, address, &frontend));
+        let child = Some(Running(spawn_gateway(config, address, &frontend)));
         let config = config.to_owned();
         let mut gateway = Self { child, address, config, frontend, endpoint, certificates };
         gateway.wait_until_ready();
@@ -111,31 +135,37 @@ impl Gateway {
 
     /// Ends the gateway without warning.
     pub fn kill(&mut self) {
-        self.child.0.kill().expect("the gateway was running");
-        self.child.0.wait().expect("a killed process ends");
+        let Running(child) = self.child.as_mut().expect(STARTED_HERE);
+        child.kill().expect("the gateway was running");
+        child.wait().expect("a killed process ends");
     }
 
     /// Starts the gateway again, after it was killed.
     pub fn start_again(&mut self) {
-        self.child = Running(spawn_gateway(&self.config, self.address, &self.frontend));
+        self.child = Some(Running(spawn_gateway(&self.config, self.address, &self.frontend)));
         self.wait_until_ready();
     }
 
     /// Stops the gateway where it stands: it keeps its connections and says nothing.
     pub fn freeze(&self) {
-        signal(self.child.0.id(), "STOP");
+        signal(self.pid(), "STOP");
     }
 
     /// Resumes a frozen gateway.
     pub fn thaw(&self) {
-        signal(self.child.0.id(), "CONT");
+        signal(self.pid(), "CONT");
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.as_ref().expect(STARTED_HERE).0.id()
     }
 
     fn wait_until_ready(&mut self) {
         let log = log_of(&self.config, &name(self.address));
         let mut startup = Startup::new("the gateway", &log);
         let listens = || TcpStream::connect(self.address).is_ok();
-        startup.wait(&mut self.child.0, listens, || health(&self.config));
+        let Running(child) = self.child.as_mut().expect(STARTED_HERE);
+        startup.wait(child, listens, || health(&self.config));
     }
 
     /// A URL with a new prefix in a new bucket.
@@ -144,6 +174,15 @@ impl Gateway {
         let bucket = format!("test-{}-{}", std::process::id(), BUCKETS.fetch_add(1, Ordering::Relaxed));
         self.request("PUT", &bucket, None);
         format!("s3://{bucket}/pets")
+    }
+
+    /// The URL of a new empty log. Its server is not probed when it is opened, which takes most of the time of a short test.
+    pub fn log(&self) -> String {
+        let url = self.url();
+        let marker = format!("{{\"format\":1,\"log\":\"{}\"}}", uuid::Uuid::now_v7());
+        let path = url.strip_prefix("s3://").expect("a URL of ours");
+        self.request("PUT", &format!("{path}/log.json"), Some(marker.as_bytes()));
+        url
     }
 
     /// The variables of a client.
@@ -183,19 +222,13 @@ impl Gateway {
 
     /// Sends a signed request for `BUCKET` or `BUCKET/KEY`, and returns the body of the response. Panics if it fails.
     pub fn request(&self, method: &str, path: &str, body: Option<&[u8]>) -> Vec<u8> {
-        let mut curl = Command::new("curl");
-        curl.args(["--silent", "--show-error", "--fail-with-body", "--request", method])
-            .args(["--header", "x-amz-content-sha256: UNSIGNED-PAYLOAD"])
-            .args(["--aws-sigv4", "aws:amz:us-east-1:s3", "--user", &format!("{ACCESS_KEY}:{SECRET_KEY}")])
-            .arg(format!("{}/{path}", self.endpoint));
+        let mut curl = self.curl(path);
+        curl.args(["--show-error", "--request", method]);
         let file = body.map(|body| {
             let file = tempfile::NamedTempFile::new().expect("a temporary file");
             fs::write(file.path(), body).expect("a temporary file can be written");
             file
         });
-        if let Some(certificates) = &self.certificates {
-            curl.arg("--cacert").arg(certificates);
-        }
         if let Some(file) = &file {
             curl.arg("--data-binary").arg(format!("@{}", file.path().display()));
         }
@@ -203,6 +236,22 @@ impl Gateway {
         let text = String::from_utf8_lossy(&response.stdout);
         assert!(response.status.success(), "{method} {path}: {text}");
         response.stdout
+    }
+
+    /// Whether there is an object `BUCKET/KEY`.
+    pub fn has(&self, path: &str) -> bool {
+        self.curl(path).arg("--head").output().expect("curl runs: tests/run installs it").status.success()
+    }
+
+    fn curl(&self, path: &str) -> Command {
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--fail-with-body", "--header", "x-amz-content-sha256: UNSIGNED-PAYLOAD"])
+            .args(["--aws-sigv4", "aws:amz:us-east-1:s3", "--user", &format!("{ACCESS_KEY}:{SECRET_KEY}")])
+            .arg(format!("{}/{path}", self.endpoint));
+        if let Some(certificates) = &self.certificates {
+            curl.arg("--cacert").arg(certificates);
+        }
+        curl
     }
 
     /// The keys of a bucket, in order.
@@ -262,8 +311,14 @@ fn health(config: &Path) -> String {
 }
 
 fn cluster() -> &'static Cluster {
-    static CLUSTER: OnceLock<Cluster> = OnceLock::new();
-    CLUSTER.get_or_init(start_cluster)
+    static SHARED: OnceLock<Cluster> = OnceLock::new();
+    SHARED.get_or_init(|| {
+        let Ok(elsewhere) = env::var(CLUSTER) else { return start_cluster() };
+        let (config, port) = elsewhere.rsplit_once(':').expect("the form of the variable");
+        let config = PathBuf::from(config);
+        let gateway = Gateway::started_elsewhere(&config, port.parse().expect("a port"));
+        Cluster { config, gateway, _cleaner: None }
+    })
 }
 
 fn start_cluster() -> Cluster {
@@ -317,8 +372,8 @@ fn start_cluster() -> Cluster {
     let user = ["user", "create", "--uid=test", "--display-name=test"];
     let keys = [format!("--access-key={ACCESS_KEY}"), format!("--secret-key={SECRET_KEY}")];
     run(&config, "radosgw-admin", &[&user[..], &[&keys[0], &keys[1]]].concat());
-    remember(&gateway.child.0);
-    Cluster { config, gateway, _cleaner: cleaner }
+    remember(&gateway.child.as_ref().expect(STARTED_HERE).0);
+    Cluster { config, gateway, _cleaner: Some(cleaner) }
 }
 
 /// Reads process ids until this process ends, however it ends. Then kills them and removes the directory.

@@ -45,7 +45,7 @@ impl Place {
             }
             "s3" => {
                 let gateway = Gateway::shared();
-                Self { store: gateway.url(), wrapper: gateway.wrapper(), _server: None }
+                Self { store: gateway.log(), wrapper: gateway.wrapper(), _server: None }
             }
             other => panic!("{ENGINE}={other} names no engine"),
         }

@@ -3,7 +3,7 @@
 
 use std::{
     io,
-    net::{Ipv4Addr, SocketAddr},
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -14,10 +14,14 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
-    task::JoinSet,
-    time,
+    net::TcpStream,
+    sync::watch,
+    task, time,
 };
+
+use crate::{Gateway, proxy::Listener};
+
+const HEAD_END: &[u8] = b"\r\n\r\n";
 
 /// What happens to a PUT request.
 #[derive(Debug, Clone, Copy)]
@@ -36,14 +40,16 @@ pub enum PutFault {
     Reject,
     /// The server never gets it, and the client gets status 409, as from a conflict of two requests.
     Conflict,
+    /// It is stored without its condition, if there was no object shortly before. The first two requests check before
+    /// either of them is stored. Works for the shared gateway only, which has to accept the changed request.
+    CheckFirst,
 }
 
 /// Forwards requests to one server. Ends with all its connections when dropped.
 #[derive(Debug)]
 pub struct HttpProxy {
-    address: SocketAddr,
+    listener: Listener,
     line: Arc<Line>,
-    _accepting: JoinSet<()>,
 }
 
 #[derive(Debug)]
@@ -52,29 +58,26 @@ struct Line {
     /// The fault, and how many requests it still disturbs.
     fault: Mutex<(Option<PutFault>, usize)>,
     disturbed: AtomicUsize,
+    /// How often [`PutFault::CheckFirst`] has found no object.
+    checks: watch::Sender<usize>,
 }
 
 impl HttpProxy {
     /// Listens on a free port of the loopback address and forwards to `upstream`.
     pub async fn start(upstream: SocketAddr) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free loopback port");
-        let address = listener.local_addr().expect("a bound listener has an address");
-        let line = Arc::new(Line { upstream, fault: Mutex::new((None, 0)), disturbed: AtomicUsize::new(0) });
-        let mut accepting = JoinSet::new();
-        let accepted = line.clone();
-        accepting.spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((client, _)) = listener.accept().await {
-                connections.spawn(forward(client, accepted.clone()));
-                while connections.try_join_next().is_some() {}
-            }
+        let line = Arc::new(Line {
+            upstream,
+            fault: Mutex::new((None, 0)),
+            disturbed: AtomicUsize::new(0),
+            checks: watch::Sender::default(),
         });
-        Self { address, line, _accepting: accepting }
+        let accepted = line.clone();
+        Self { listener: Listener::start(move |client| forward(client, accepted.clone())).await, line }
     }
 
     /// The endpoint for clients.
     pub fn endpoint(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.listener.address)
     }
 
     /// Disturbs the next PUT requests.
@@ -112,6 +115,26 @@ impl Line {
         server.read_to_end(&mut response).await?;
         Ok(response)
     }
+
+    async fn check_first(&self, request: Vec<u8>) -> Vec<u8> {
+        let head = head_of(&request).expect("a request that was received has a head");
+        let line = String::from_utf8_lossy(&request[..head]).into_owned();
+        let path =
+            line.split([' ', '/']).skip(2).take_while(|part| *part != "HTTP").collect::<Vec<_>>().join("/");
+        let checked = path.clone();
+        let checking = task::spawn_blocking(move || Gateway::shared().has(&checked));
+        if checking.await.expect("the gateway is running") {
+            return error(412, "PreconditionFailed");
+        }
+        self.checks.send_modify(|checks| *checks += 1);
+        let two = self.checks.subscribe().wait_for(|checks| *checks >= 2).await.map(drop);
+        two.expect("the proxy is running");
+        let storing = task::spawn_blocking(move || {
+            Gateway::shared().request("PUT", &path, Some(&request[head + HEAD_END.len()..]));
+        });
+        storing.await.expect("the gateway is running");
+        b"HTTP/1.1 200 OK\r\netag: \"0\"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_vec()
+    }
 }
 
 /// Forwards one request, and closes the connection.
@@ -138,6 +161,7 @@ async fn forward(mut client: TcpStream, line: Arc<Line>) -> io::Result<()> {
         }
         Some(PutFault::Reject) => error(503, "SlowDown"),
         Some(PutFault::Conflict) => error(409, "ConditionalRequestConflict"),
+        Some(PutFault::CheckFirst) => line.check_first(request).await,
     };
     client.write_all(&response).await?;
     client.shutdown().await
@@ -145,10 +169,9 @@ async fn forward(mut client: TcpStream, line: Arc<Line>) -> io::Result<()> {
 
 /// Reads a request, and asks the server to close the connection after it.
 async fn receive(client: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
-    const HEAD_END: &[u8] = b"\r\n\r\n";
     let mut request = Vec::new();
     loop {
-        if let Some(head) = request.windows(HEAD_END.len()).position(|part| part == HEAD_END) {
+        if let Some(head) = head_of(&request) {
             let text = String::from_utf8_lossy(&request[..head]).to_lowercase();
             let length =
                 text.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
@@ -161,6 +184,11 @@ async fn receive(client: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
             return Ok(None);
         }
     }
+}
+
+/// The length of the head of a request, without its end.
+fn head_of(request: &[u8]) -> Option<usize> {
+    request.windows(HEAD_END.len()).position(|part| part == HEAD_END)
 }
 
 fn error(status: u16, code: &str) -> Vec<u8> {

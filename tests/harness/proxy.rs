@@ -25,12 +25,37 @@ use tokio::{
 /// How many bytes are forwarded at a time.
 const CHUNK: usize = 16 * 1024;
 
+/// Accepts connections on a free port of the loopback address, and serves each in its own task. All end when dropped.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) address: SocketAddr,
+    _accepting: JoinSet<()>,
+}
+
+impl Listener {
+    pub(crate) async fn start<S>(serve: impl Fn(TcpStream) -> S + Send + 'static) -> Self
+    where
+        S: Future<Output: Send + 'static> + Send + 'static,
+    {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free loopback port");
+        let address = listener.local_addr().expect("a bound listener has an address");
+        let mut accepting = JoinSet::new();
+        accepting.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                connections.spawn(serve(client));
+                while connections.try_join_next().is_some() {}
+            }
+        });
+        Self { address, _accepting: accepting }
+    }
+}
+
 /// Forwards connections to one server until a test changes that. Ends with all its connections when dropped.
 #[derive(Debug)]
 pub struct CutProxy {
-    address: SocketAddr,
+    listener: Listener,
     line: Arc<Line>,
-    _accepting: JoinSet<()>,
 }
 
 #[derive(Debug)]
@@ -62,22 +87,19 @@ enum Traffic {
 impl CutProxy {
     /// Listens on a free port of the loopback address and forwards to `upstream`.
     pub async fn start(upstream: SocketAddr) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free loopback port");
-        let address = listener.local_addr().expect("a bound listener has an address");
         let line = Arc::new(Line {
             upstream,
             state: watch::Sender::default(),
             doomed: Mutex::default(),
             lost_responses: watch::Sender::default(),
         });
-        let mut accepting = JoinSet::new();
-        accepting.spawn(accept(listener, line.clone()));
-        Self { address, line, _accepting: accepting }
+        let accepted = line.clone();
+        Self { listener: Listener::start(move |client| forward(client, accepted.clone())).await, line }
     }
 
     /// Where clients connect.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.listener.address
     }
 
     /// Ends every connection there is and sends new ones away until [`heal`](Self::heal).
@@ -110,21 +132,13 @@ impl CutProxy {
     }
 }
 
-async fn accept(listener: TcpListener, line: Arc<Line>) {
-    let mut connections = JoinSet::new();
-    while let Ok((client, _)) = listener.accept().await {
-        let rejected = line.state.borrow().traffic == Traffic::Refused;
-        if !rejected {
-            connections.spawn(forward(client, line.clone()));
-        }
-        while connections.try_join_next().is_some() {}
-    }
-}
-
 /// Forwards one connection until one side ends it or it is cut.
 async fn forward(client: TcpStream, line: Arc<Line>) {
     let mut state = line.state.subscribe();
-    let born = state.borrow().cuts;
+    let State { traffic, cuts: born } = *state.borrow();
+    if traffic == Traffic::Refused {
+        return;
+    }
     let both_ways = async {
         passable(&line).await;
         let server = TcpStream::connect(line.upstream).await?;
@@ -214,29 +228,18 @@ impl Line {
 /// when dropped.
 #[derive(Debug)]
 pub struct DelayProxy {
-    address: SocketAddr,
-    _accepting: JoinSet<()>,
+    listener: Listener,
 }
 
 impl DelayProxy {
     /// Listens on a free port of the loopback address. Bytes take `delay` in each direction.
     pub async fn start(upstream: SocketAddr, delay: Duration) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free loopback port");
-        let address = listener.local_addr().expect("a bound listener has an address");
-        let mut accepting = JoinSet::new();
-        accepting.spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((client, _)) = listener.accept().await {
-                connections.spawn(forward_late(client, upstream, delay));
-                while connections.try_join_next().is_some() {}
-            }
-        });
-        Self { address, _accepting: accepting }
+        Self { listener: Listener::start(move |client| forward_late(client, upstream, delay)).await }
     }
 
     /// Where clients connect.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.listener.address
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use harness::program;
+use harness::{Gateway, program};
 
 /// The tests that any engine must pass: everything a client can see.
 pub(crate) const INTERFACE: [&str; 3] = ["api::create_pet::", "api::get_pet::", "api::list_pets::"];
@@ -23,7 +23,12 @@ pub(crate) const DURABLE_IN_BUCKETS: [&str; 5] = [
 /// Runs tests of this binary again, with their services on another engine.
 fn pass_on(engine: &str, tests: &[&str]) {
     // This path stays valid if the binary is rebuilt while it runs.
-    let run = Command::new("/proc/self/exe")
+    let mut run = Command::new("/proc/self/exe");
+    if engine == "s3" {
+        let (name, cluster) = Gateway::shared_with_child();
+        run.env(name, cluster);
+    }
+    let run = run
         .args(tests)
         .env("TEST_ENGINE", engine)
         .env("TEST_PROGRAM", program())

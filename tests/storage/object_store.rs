@@ -19,23 +19,25 @@ use harness::{Gateway, open_node};
 #[tokio::test(flavor = "multi_thread")]
 async fn object_storage_keeps_the_contract() {
     let gateway = Gateway::shared();
-    contract::check_all(async || open(&gateway.url()).await).await;
     let shared = async || {
-        let url = gateway.url();
+        let url = gateway.log();
         let mut logs = Vec::new();
-        for _ in 0..4 {
+        for _ in 0..8 {
             logs.push(open(&url).await);
         }
         logs
     };
-    contract::check_writers(shared).await;
     let url = gateway.url();
-    contract::a_reopened_log_holds_everything(async || open(&url).await).await;
+    tokio::join!(
+        contract::check_all(async || open(&gateway.log()).await),
+        contract::check_writers(shared),
+        contract::a_reopened_log_holds_everything(async || open(&url).await),
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_opens_while_another_node_appends() {
-    let url = Gateway::shared().url();
+    let url = Gateway::shared().log();
     let writer = open(&url).await;
     let appending = tokio::spawn(async move { contract::fill(&*writer, Version::START, 300).await });
     let mut opened = 0;
@@ -71,7 +73,7 @@ fn bucket(url: &str) -> &str {
 
 /// Fills a new log with so many commits, and returns its URL.
 async fn filled(commits: u64) -> String {
-    let url = Gateway::shared().url();
+    let url = Gateway::shared().log();
     let log = Gateway::shared().open(&url).await;
     contract::fill(&log, Version::START, commits).await;
     log.close().await;

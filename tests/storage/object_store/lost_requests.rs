@@ -9,7 +9,7 @@ use super::{super::load::Load, bucket, node_via, open};
 
 /// A fault that an append survives, so that its client gets the pet.
 async fn adds_one_pet(fault: PutFault, requests: usize) {
-    let url = Gateway::shared().url();
+    let url = Gateway::shared().log();
     let proxy = HttpProxy::start(Gateway::shared().address()).await;
     let store = node_via(&proxy.endpoint(), &url).await;
     create(&store, "first").await.unwrap();
@@ -28,23 +28,21 @@ async fn adds_one_pet(fault: PutFault, requests: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_is_lost_delayed_or_repeated_adds_exactly_one_pet() {
-    for (fault, requests) in [
-        (PutFault::LoseRequest, 2),
-        (PutFault::LoseResponse, 1),
-        (PutFault::Repeat, 1),
-        (PutFault::Delay(Duration::from_millis(700)), 1),
-        (PutFault::HideResponse, 1),
-        (PutFault::Reject, 3),
-        (PutFault::Conflict, 2),
-    ] {
-        adds_one_pet(fault, requests).await;
-    }
+    tokio::join!(
+        adds_one_pet(PutFault::LoseRequest, 2),
+        adds_one_pet(PutFault::LoseResponse, 1),
+        adds_one_pet(PutFault::Repeat, 1),
+        adds_one_pet(PutFault::Delay(Duration::from_millis(700)), 1),
+        adds_one_pet(PutFault::HideResponse, 1),
+        adds_one_pet(PutFault::Reject, 3),
+        adds_one_pet(PutFault::Conflict, 2),
+    );
 }
 
 /// The client of the first append has given up, and another node has taken its place, when the request arrives.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_arrives_after_its_place_was_taken_stores_nothing() {
-    let url = Gateway::shared().url();
+    let url = Gateway::shared().log();
     let proxy = HttpProxy::start(Gateway::shared().address()).await;
     let late = node_via(&proxy.endpoint(), &url).await;
     create(&late, "first").await.unwrap();
@@ -93,7 +91,7 @@ async fn caught_up(one: &PetStore, other: &PetStore) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_while_requests_of_two_nodes_are_disturbed() {
     const MORE: usize = 30;
-    let url = Gateway::shared().url();
+    let url = Gateway::shared().log();
     let proxies = [
         HttpProxy::start(Gateway::shared().address()).await,
         HttpProxy::start(Gateway::shared().address()).await,
@@ -125,7 +123,7 @@ async fn nothing_is_lost_while_requests_of_two_nodes_are_disturbed() {
 async fn a_gateway_that_does_not_respond_or_is_killed_loses_nothing() {
     const MORE: usize = 20;
     let mut gateway = Gateway::start();
-    let url = gateway.url();
+    let url = gateway.log();
     let proxy = CutProxy::start(gateway.address()).await;
     let store = node_via(&format!("http://{}", proxy.address()), &url).await;
     let load = Load::start(vec![store]);
@@ -148,7 +146,7 @@ async fn a_gateway_that_does_not_respond_or_is_killed_loses_nothing() {
 /// A node that was cut off sees the commits of the other one as soon as it is connected again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_was_cut_off_catches_up() {
-    let url = Gateway::shared().url();
+    let url = Gateway::shared().log();
     let proxy = CutProxy::start(Gateway::shared().address()).await;
     let cut_off = node_via(&format!("http://{}", proxy.address()), &url).await;
     let other: Arc<PetStore> = node_via(&harness_endpoint(), &url).await;

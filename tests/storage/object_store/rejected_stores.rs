@@ -6,7 +6,8 @@ use std::{
 };
 
 use harness::{
-    Finished, Gateway, Running, SECRET_KEY, finished, free_port, program, python_tool, wait_until,
+    Finished, Gateway, HttpProxy, PutFault, Running, SECRET_KEY, finished, free_port, program, python_tool,
+    wait_until,
 };
 
 use super::{bucket, filled};
@@ -48,6 +49,17 @@ fn a_server_that_ignores_conditions_is_rejected() {
     assert!(!directory.path().join("bucket/pets/log.json").exists(), "no log is created");
 }
 
+/// Looks for an object before it stores one, so two requests can store it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_checks_before_it_stores_is_rejected() {
+    let gateway = Gateway::shared();
+    let url = gateway.url();
+    let proxy = HttpProxy::start(gateway.address()).await;
+    proxy.disturb(PutFault::CheckFirst, usize::MAX);
+    is_rejected(serve(&url, gateway.variables_via(&proxy.endpoint())), "requests created the same object");
+    assert!(!gateway.has(&format!("{}/pets/log.json", bucket(&url))), "no log is created");
+}
+
 #[test]
 fn a_missing_bucket_is_named() {
     let gateway = Gateway::shared();
@@ -69,6 +81,30 @@ fn rejected_credentials_are_reported_without_the_secret() {
         is_rejected(rejected, "check the credentials");
     }
     assert_eq!(gateway.keys(bucket(&url)), [""; 0], "nothing is created");
+}
+
+/// Without keys, the role of the machine is tried.
+#[test]
+fn missing_credentials_are_named() {
+    let gateway = Gateway::shared();
+    let url = gateway.url();
+    let with = |name: &str, value: &str| {
+        let mut variables = gateway.variables();
+        variables.retain(|(name, _)| !name.ends_with("_KEY") && !name.ends_with("_ID"));
+        variables.push((name.into(), value.into()));
+        variables
+    };
+    let endpoint = format!("http://{}", gateway.address());
+    for variables in [
+        with("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1"),
+        // It issues no credentials.
+        with("AWS_METADATA_ENDPOINT", &endpoint),
+        with("AWS_ACCESS_KEY_ID", "petstore-test"),
+        with("AWS_SECRET_ACCESS_KEY", SECRET_KEY),
+    ] {
+        let rejected = serve(&url, variables).says("AWS_ACCESS_KEY_ID");
+        is_rejected(rejected, "AWS_SECRET_ACCESS_KEY");
+    }
 }
 
 #[test]
