@@ -229,7 +229,10 @@ fn a_copy_rejects_another_history() {
     app.start_again();
     copying.ended().exits_with(1).says("different history").says("position 2");
     add(&app, 3);
-    Copying::start(port, &key, &target).ended().exits_with(1).says("different history at position 2");
+    Copying::start(port, &key, &target)
+        .ended()
+        .exits_with(1)
+        .says("different history at position 2: keep the target, and copy into an empty log");
     assert_eq!(exported(&target), exported(&first), "the copy is unchanged");
 }
 
