@@ -15,7 +15,7 @@ mod wire;
 
 use std::process::ExitCode;
 
-use commands::documents;
+use commands::{documents, log::Incomplete};
 use config::Command;
 use mimalloc::MiMalloc;
 
@@ -23,6 +23,9 @@ use mimalloc::MiMalloc;
 // off, so that freed memory is returned to the system.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
+
+/// The exit status of a salvage that has stored only a part of the log.
+const INCOMPLETE: u8 = 3;
 
 fn main() -> ExitCode {
     let outcome = match config::parse() {
@@ -40,7 +43,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             output::print_error(format_args!("petstore: {error:#}"));
-            ExitCode::FAILURE
+            if error.is::<Incomplete>() { INCOMPLETE.into() } else { ExitCode::FAILURE }
         }
     }
 }

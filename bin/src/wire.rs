@@ -176,8 +176,8 @@ pub(crate) async fn open_existing_log(url: &StoreUrl, newest: Version) -> Result
 }
 
 /// Advice for a damaged log.
-pub(crate) const DAMAGE_ADVICE: &str =
-    "restore a backup, or copy the intact commits into a new store with petstore log salvage";
+pub(crate) const DAMAGE_ADVICE: &str = "restore a backup, or copy the intact commits into a new store with petstore log salvage; its flag --also fills gaps from \
+     another copy";
 
 /// Adds advice to the error of a log that is damaged or lacks the recorded commit.
 fn advise(error: LogError, arguments: &ServeArguments) -> LogError {

@@ -10,8 +10,8 @@ use std::{
 };
 
 use harness::{
-    App, REX, Startup, free_port, key_file, not_run, petstore, program, python_tool, root, signal, succeed,
-    wait_until,
+    App, Gateway, REX, Startup, free_port, key_file, not_run, petstore, program, python_tool, root, signal,
+    succeed, wait_until,
 };
 use rustix::process::geteuid;
 
@@ -139,7 +139,7 @@ fn every_variable_in_the_files_is_a_setting_of_the_service() {
     let help = petstore(["serve", "--help"]).stdout + &petstore(["log", "export", "--help"]).stdout;
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut found = 0;
-    let units = "petstore.service petstore-backup.service petstore-copy.service";
+    let units = "petstore.service petstore-backup.service petstore-copy.service petstore-verify.service";
     for name in units.split(' ').chain(["Dockerfile", "kubernetes.yaml", "debian/default"]) {
         let text = text(name);
         for variable in text.split("PETSTORE_").skip(1) {
@@ -309,6 +309,59 @@ fn a_backup_restarts_only_a_service_that_was_running() {
     fs::write(directory.path().join("active"), "").unwrap();
     assert_eq!((run("ExecStartPre"), run("ExecStopPost")), (false, true), "it was running");
     assert!(!run("ExecStartPre"), "stops again");
+}
+
+#[test]
+fn a_check_of_the_log_reports_a_deleted_object() {
+    let directory = tempfile::tempdir().unwrap();
+    let (gateway, store) = (Gateway::shared(), Gateway::shared().url());
+    let mut app = App::stopped(&store, &[]);
+    app.run_by(&gateway.wrapper());
+    app.start_again();
+    for name in ["Rex", "Tom", "Kit"] {
+        app.add(name);
+    }
+    let verify = || {
+        Command::new(file("petstore-verify"))
+            .env("PATH", search_path())
+            .env("PETSTORE_STORE", &store)
+            .env("TEXTFILE_DIRECTORY", directory.path())
+            .envs(gateway.variables())
+            .output()
+            .unwrap()
+    };
+    let reported = || fs::read_to_string(directory.path().join("petstore-verify.prom")).unwrap();
+    let verified = verify();
+    assert!(verified.status.success(), "{verified:?}");
+    assert!(reported().contains("\npetstore_verify_failed 0\n"), "{}", reported());
+    assert!(reported().contains("\npetstore_verify_last_run_timestamp_seconds 1"), "{}", reported());
+
+    let bucket = store.split('/').nth(2).unwrap();
+    let second = gateway.keys(bucket).into_iter().find(|key| key.ends_with("/commits/00000000000000000002"));
+    gateway.request("DELETE", &format!("{bucket}/{}", second.unwrap()), None);
+    let verified = verify();
+    assert_eq!(verified.status.code(), Some(1), "{verified:?}");
+    let printed = String::from_utf8(verified.stdout).unwrap();
+    assert!(printed.contains("first bad   2\n"), "{printed}");
+    let error = String::from_utf8(verified.stderr).unwrap();
+    assert!(error.contains("petstore log salvage") && error.contains("--also"), "{error}");
+    assert!(reported().contains("\npetstore_verify_failed 1\n"), "{}", reported());
+    assert_eq!(app.get("/readyz").status, 200, "the node itself does not read old commits");
+}
+
+#[test]
+fn the_units_for_backups_copies_and_checks_are_valid() {
+    let directory = tempfile::tempdir().unwrap();
+    let names = ["backup.service", "backup.timer", "copy.service", "verify.service", "verify.timer"];
+    let names = names.map(|name| format!("petstore-{name}"));
+    for name in &names {
+        let installed = text(name).replace("/usr/local/bin/", &format!("{}/", file("").display()));
+        fs::write(directory.path().join(name), installed).unwrap();
+    }
+    for name in &names {
+        let mut check = Command::new("systemd-analyze");
+        succeed(check.args(["verify", "--man=no"]).arg(directory.path().join(name)));
+    }
 }
 
 #[test]

@@ -78,6 +78,8 @@ fn every_metric_that_the_dashboard_and_the_alerts_name_exists() {
     names.remove("petstore_backup_last_success_timestamp_seconds");
     names.remove("petstore_copy_last_success_timestamp_seconds");
     names.remove("petstore_copy_lag_commits");
+    names.remove("petstore_verify_failed");
+    names.remove("petstore_verify_last_run_timestamp_seconds");
     assert!(names.len() > 30, "{names:?}");
     for name in names {
         assert!(known.contains(name.as_str()), "{name} in {metrics}");
@@ -95,6 +97,7 @@ fn the_dashboard_shows_every_metric() {
         "petstore_backup_last_success_timestamp_seconds",
         "petstore_copy_last_success_timestamp_seconds",
         "petstore_copy_lag_commits",
+        "petstore_verify_last_run_timestamp_seconds",
     ];
     for name in families.chain(of_scripts) {
         assert!(shown.contains(name), "{name} is on no panel");

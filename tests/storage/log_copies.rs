@@ -19,8 +19,8 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use harness::{
-    App, Call, Finished, PostgresServer, REX, Running, eventually, exported, free_port, key_file, petstore,
-    program, signal, wait_until,
+    App, Call, Finished, Gateway, PostgresServer, REX, Running, eventually, exported, free_port, key_file,
+    petstore, program, signal, wait_until,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -39,6 +39,10 @@ struct Copying {
 impl Copying {
     /// Follows the service whose admin listener is on this port.
     fn start(admin: u16, key: &str, to: &str) -> Self {
+        Self::start_with(&[], admin, key, to)
+    }
+
+    fn start_with(variables: &[(String, String)], admin: u16, key: &str, to: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let key_file = key_file(directory.path(), key);
         let output = |name| File::create(directory.path().join(name)).unwrap();
@@ -46,6 +50,7 @@ impl Copying {
             .args(["log", "copy", "--follow", "--report-every", "200ms", "--to", to, "--api-key-file"])
             .arg(key_file)
             .args(["--from", &format!("http://127.0.0.1:{admin}")])
+            .envs(variables.iter().cloned())
             .stdin(Stdio::null())
             .stdout(output("stdout"))
             .stderr(output("stderr"))
@@ -64,6 +69,16 @@ impl Copying {
 
     fn wait_until_printed(&self, words: &str) {
         wait_until(words, || self.read("stdout").contains(words));
+    }
+
+    /// Waits until the last report of the lag begins with these words.
+    fn wait_until_behind(&self, words: &str) {
+        let start = format!("behind      {words}");
+        wait_until(&start, || {
+            let printed = self.read("stdout");
+            let last = printed.lines().rfind(|line| line.starts_with("behind"));
+            last.is_some_and(|line| line.starts_with(&start))
+        });
     }
 
     /// Sends what Ctrl-C sends.
@@ -159,6 +174,47 @@ fn a_copy_survives_a_restart_of_its_target() {
     assert_eq!(exported(&target).len(), 4);
 }
 
+/// The source writes nothing, so the copy has nothing to append.
+#[test]
+fn an_idle_copy_reports_that_its_target_does_not_respond() {
+    let (app, key, port) = source();
+    let mut postgres = PostgresServer::start();
+    let database = postgres.create_database();
+    add(&app, 2);
+    let copying = Copying::start(port, &key, &postgres.url(&database));
+    copying.wait_until_behind("0 commits; the copy is at position 2");
+    postgres.kill();
+    copying.wait_until_behind("unknown: the target: ");
+    postgres.start_again();
+    copying.wait_until_behind("0 commits; the copy is at position 2");
+    postgres.sql(&database, "TRUNCATE petstore_commits");
+    copying.wait_until_behind("unknown: the target ends at position 0; the copy was at position 2");
+}
+
+#[test]
+fn an_idle_copy_reports_that_its_target_was_deleted() {
+    let (app, key, port) = source();
+    add(&app, 2);
+    let (directory, sled) = target();
+    let copying = Copying::start(port, &key, &sled);
+    copying.wait_until_behind("0 commits");
+    fs::remove_dir_all(directory.path().join("copy")).unwrap();
+    copying.wait_until_behind("unknown: the target: ");
+
+    let (gateway, url) = (Gateway::shared(), Gateway::shared().url());
+    let copying = Copying::start_with(&gateway.variables(), port, &key, &url);
+    copying.wait_until_behind("0 commits; the copy is at position 2");
+    let bucket = url.split('/').nth(2).unwrap();
+    for key in gateway.keys(bucket) {
+        gateway.request("DELETE", &format!("{bucket}/{key}"), None);
+    }
+    copying.wait_until_behind("unknown: the target: ");
+    let ended = copying.interrupt().exits_with(0);
+    let end = ended.stdout.split_once("\nstopped     ").unwrap().1;
+    assert!(end.starts_with("the target: ") && end.contains("the copy was at position 2"), "{end}");
+    assert!(!end.contains("to serve the copy"), "{end}");
+}
+
 #[test]
 fn a_copy_rejects_another_history() {
     let (mut app, key, port) = source();
@@ -173,7 +229,10 @@ fn a_copy_rejects_another_history() {
     app.start_again();
     copying.ended().exits_with(1).says("different history").says("position 2");
     add(&app, 3);
-    Copying::start(port, &key, &target).ended().exits_with(1).says("different history at position 2");
+    Copying::start(port, &key, &target)
+        .ended()
+        .exits_with(1)
+        .says("different history at position 2: keep the target, and copy into an empty log");
     assert_eq!(exported(&target), exported(&first), "the copy is unchanged");
 }
 

@@ -6,7 +6,7 @@ use application::{
     log::contract,
     ports::{Position, ReadBound, Version},
 };
-use harness::{App, in_format, open_embedded, petstore, serve};
+use harness::{App, Gateway, SECRET_KEY, in_format, open_embedded, petstore, serve};
 use serde_json::{Value, json};
 
 fn add(app: &App) -> i64 {
@@ -26,6 +26,28 @@ fn a_clean_stop_keeps_everything_and_exits_with_0() {
         assert_eq!(app.get("/v1/pets").json(), json!(before), "{signal}");
         assert_eq!(add(&app), 6, "{signal}: ids continue");
     }
+}
+
+#[test]
+fn an_empty_log_is_announced_and_a_log_with_pets_is_not() {
+    let words = "the log is empty";
+    for engine in ["sled", "sqlite"] {
+        let mut app = App::on_engine(engine, &[]);
+        let line = app.wait_for_log(words).lines().find(|line| line.contains(words)).unwrap().to_owned();
+        assert!(line.contains("WARN") && line.contains(app.store()), "{line}");
+        add(&app);
+        app.crash();
+        let log = app.wait_for_log("ready");
+        assert!(!log.contains(words), "{engine}: {log}");
+    }
+    let gateway = Gateway::shared();
+    let mut app = App::stopped(&gateway.url(), &[]);
+    app.run_by(&gateway.wrapper());
+    app.start_again();
+    let log = app.wait_for_log(words);
+    assert!(log.contains(&format!("store={}", app.store())) && !log.contains(SECRET_KEY), "{log}");
+    let app = App::on("memory:");
+    assert!(!app.wait_for_log("ready").contains(words), "a store in memory is always empty");
 }
 
 #[test]

@@ -101,13 +101,23 @@ fn a_position_that_every_store_has_lost_ends_the_history_unless_gaps_are_accepte
     let stores = Stores::new();
     let original = commits(&stores.sled);
     stores.damage(&[2, 4], &[4, 6]);
-    let salvaged = stores.salvage(&[]).exits_with(0);
+    let salvaged = stores.salvage(&[]).exits_with(3);
+    let (target, from) = (stores.target(), &stores.sled);
+    assert_eq!(
+        salvaged.stderr,
+        format!("petstore: incomplete: {target} lacks these positions of {from}: 4 to 6\n")
+    );
     assert_eq!((salvaged.value("position"), salvaged.value("unreadable")), ("3", "4"));
     assert!(salvaged.value("left out").starts_with("5 to 6: intact"), "{salvaged:?}");
     assert!(salvaged.stdout.contains(&format!("1, 3, from {}", stores.sled)), "{salvaged:?}");
 
     fs::remove_dir_all(stores.path("target")).unwrap();
-    stores.salvage(&["--accept-gaps"]).exits_with(0);
+    let salvaged = stores.salvage(&["--accept-gaps"]).exits_with(3);
+    assert_eq!(
+        salvaged.stderr,
+        format!("petstore: incomplete: {target} lacks these positions of {from}: 4\n")
+    );
+    assert!(salvaged.stdout.contains("\ntaken "), "{salvaged:?}");
     let names = |commits: &[serde_json::Value]| -> Vec<_> {
         commits.iter().map(|commit| commit["events"][0]["pet"]["id"].as_u64().unwrap()).collect()
     };
@@ -199,7 +209,8 @@ async fn most_commits_of_a_truncated_sqlite_file_are_salvaged() {
             fs::remove_file(directory.path().join("log.mark")).unwrap();
         }
         let target = format!("sled:{}", directory.path().join(name).display());
-        let salvaged = petstore(["log", "salvage", "--from", &store, "--to", &target]).exits_with(0);
+        let salvaged = petstore(["log", "salvage", "--from", &store, "--to", &target]).exits_with(3);
+        assert!(!salvaged.stdout.contains("Invalid type"), "{salvaged:?}");
         let salvaged: u64 = salvaged.value("position").parse().unwrap();
         println!(
             "{name}: {salvaged} of {COMMITS} commits were salvaged from three quarters of a SQLite file"

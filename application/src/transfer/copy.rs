@@ -60,7 +60,9 @@ pub enum CopyError {
     #[error("the target: {0}")]
     Target(LogError),
     /// The target holds a commit that the source does not. The target is not changed.
-    #[error("the target has a different history at position {0}: choose an empty log")]
+    #[error(
+        "the target has a different history at position {0}: keep the target, and copy into an empty log"
+    )]
     AnotherHistory(Position),
     /// The source of a continuous copy lacks commits that the target holds. The target is not changed.
     #[error(

@@ -21,6 +21,7 @@ use application::{
     transfer::CopyError,
 };
 pub(crate) use find::FindArguments;
+pub(crate) use salvage::Incomplete;
 
 use crate::{config::LogCommand, output, stop_signals::StopSignals, wire::DAMAGE_ADVICE};
 

@@ -33,6 +33,7 @@ use crate::{
     service_manager,
     service_output::{self, ServiceOutput},
     stop_signals::StopSignals,
+    store_url::StoreUrl,
     wire,
 };
 
@@ -118,6 +119,7 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
         }
     };
     let store = Arc::new(store);
+    warn_if_empty(&store, &arguments.store.store);
     tokio::spawn(recorder.clone().run(store.clone()));
     state.open(store.clone());
     let (server, address) = match early {
@@ -166,6 +168,17 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
     }
     tracing::info!(target: "petstore::service", "stopped");
     Ok(())
+}
+
+/// Logs that the node has found no commit, and that it has no state file which could reject such a log. A wrong URL looks
+/// like this.
+fn warn_if_empty(store: &PetStore, url: &StoreUrl) {
+    if store.identity().is_none() && url.log_name().is_some() {
+        tracing::warn!(
+            target: "petstore::service", store = %url,
+            "the log is empty: if it should hold pets, stop the service and check --store"
+        );
+    }
 }
 
 /// Raises the limit on open files, and divides it between the listeners.

@@ -71,7 +71,7 @@ pub(crate) enum LogCommand {
         access: AccessArguments,
     },
     /// Copy the intact part of a damaged log into a new one, and report the unreadable positions. Other copies of the log
-    /// can fill its gaps. The damaged log and the copies are not changed.
+    /// can fill its gaps. The damaged log and the copies are not changed. The exit status is 3 if the new log is incomplete.
     Salvage {
         /// The damaged log.
         #[arg(long, value_name = "URL")]

@@ -28,9 +28,9 @@ async fn a_foreign_message_is_named_and_salvage_moves_the_log_to_a_new_stream() 
     app.wait_for_log("position 3 of stream PETS was not published by petstore");
 
     app.terminate();
-    petstore(["log", "salvage", "--from", &store, "--to", &new]).exits_with(0);
+    petstore(["log", "salvage", "--from", &store, "--to", &new]).exits_with(3);
     petstore(["log", "salvage", "--accept-gaps", "--from", &store, "--to", &cluster.url("AROUND")])
-        .exits_with(0)
+        .exits_with(3)
         .prints("unreadable  3\n");
     app.use_store(&new);
     app.start_again();
@@ -69,9 +69,9 @@ async fn a_message_whose_commit_id_disagrees_with_its_record_is_rejected() {
     app.try_start_again().expect_err("a damaged log is not served").exits_with(1).says(&ids_differ);
     petstore(["log", "copy", "--from", &store, "--to", &cluster.url("COPY")]).exits_with(1).says(&ids_differ);
     petstore(["log", "salvage", "--accept-gaps", "--from", &store, "--to", &cluster.url("AROUND")])
-        .exits_with(0)
+        .exits_with(3)
         .prints("unreadable  3\n");
-    petstore(["log", "salvage", "--from", &store, "--to", &new]).exits_with(0);
+    petstore(["log", "salvage", "--from", &store, "--to", &new]).exits_with(3);
     app.use_store(&new);
     app.start_again();
     assert_eq!(ids(&app.all_pets()), pets);

@@ -206,7 +206,7 @@ async fn the_remaining_commits_can_be_salvaged() {
         gateway.keys(bucket(&url)).into_iter().find(|key| key.ends_with("03") && key.contains("/commits/"));
     gateway.request("DELETE", &format!("{}/{}", bucket(&url), third.unwrap()), None);
     let to = gateway.url();
-    gateway.petstore(&["log", "salvage", "--accept-gaps", "--from", &url, "--to", &to]);
+    gateway.petstore(&["log", "salvage", "--accept-gaps", "--from", &url, "--to", &to]).exits_with(3);
     let verified = gateway.petstore(&["log", "verify", "--store", &to]).exits_with(0);
     assert_eq!(verified.value("events"), "4");
 }

@@ -86,12 +86,22 @@ pub(super) async fn follow(
             wire::close_log(&*target).await;
             return Err(anyhow!("{error}; the copy ends at position {}", tally.position()));
         }
-        never = report_lag(&*source, &reached, report_every) => match never {},
+        never = report_lag(&*source, &*target, &reached, report_every) => match never {},
         () = signals.received() => {}
     }
     // An append that was interrupted may have been stored.
-    let position = target.head().await.unwrap_or(reached.get());
+    let ended = target.head().await;
     wire::close_log(&*target).await;
+    let position = match ended {
+        Ok(position) => position,
+        Err(error) => {
+            report::field(
+                "stopped",
+                format!("the target: {error}; the copy was at position {}", reached.get()),
+            );
+            return Ok(());
+        }
+    };
     report::field("stopped", format!("the copy ends at position {position}"));
     let behind = match time::timeout(HEAD_TIMEOUT, source.head()).await {
         Ok(Ok(head)) => format!("{} commits", head.0.saturating_sub(position.0)),
@@ -124,15 +134,31 @@ async fn retrying<L>(open: impl AsyncFn() -> Result<L, LogError>) -> Result<L, L
 }
 
 /// Reports at intervals how many commits of the source are missing from the copy.
-async fn report_lag(source: &dyn LogSource, reached: &Cell<Position>, every: Duration) -> Infallible {
+async fn report_lag(
+    source: &dyn LogSource,
+    target: &dyn LogSource,
+    reached: &Cell<Position>,
+    every: Duration,
+) -> Infallible {
     loop {
         time::sleep(every).await;
         // The position is read before the head, so that the lag is never too small.
         let position = reached.get();
-        let behind = match source.head().await {
-            Ok(head) => format!("{} commits", head.0.saturating_sub(position.0)),
-            Err(error) => format!("unknown: {error}"),
+        let behind = match lag(source, target, position).await {
+            Ok(commits) => format!("{commits} commits; the copy is at position {position}"),
+            Err(reason) => format!("unknown: {reason}; the copy was at position {position}"),
         };
-        report::field("behind", format!("{behind}; the copy is at position {position}"));
+        report::field("behind", behind);
+    }
+}
+
+/// Counts the commits of the source after this position of the copy, or says why the number is unknown. Asks the target
+/// too: nothing else would show that the target of an idle copy is lost.
+async fn lag(source: &dyn LogSource, target: &dyn LogSource, reached: Position) -> Result<u64, String> {
+    let head = source.head().await.map_err(|error| error.to_string())?;
+    match target.head().await {
+        Ok(end) if end < reached => Err(format!("the target ends at position {end}")),
+        Ok(_) => Ok(head.0.saturating_sub(reached.0)),
+        Err(error) => Err(format!("the target: {error}")),
     }
 }

@@ -11,6 +11,7 @@ use application::{
     transfer::{self, Contradiction, CopyError, DamagedCopy, MergeError, MergedLog, Side, Tally},
 };
 use chrono::SecondsFormat;
+use thiserror::Error;
 
 use super::{
     progress::{self, ProgressDisplay},
@@ -18,7 +19,21 @@ use super::{
 };
 use crate::{config::AccessArguments, store_url::StoreUrl, wire};
 
-/// Salvages the first of the stores, whose gaps the others fill.
+/// The target was stored, but it lacks commits of the damaged log, or may lack some.
+#[derive(Debug, Error)]
+#[error("incomplete: {0}")]
+pub(crate) struct Incomplete(String);
+
+/// What a salvage has stored in its target.
+struct Salvaged {
+    /// The last position of the damaged log that was salvaged.
+    end: Position,
+    /// The positions of the damaged log that the target lacks.
+    lost: Vec<(Position, Position)>,
+}
+
+/// Salvages the first of the stores, whose gaps the others fill. Fails with [`Incomplete`] after it has stored a part of
+/// the log.
 pub(super) async fn run(
     sources: &[StoreUrl],
     head: Option<Digest>,
@@ -29,7 +44,8 @@ pub(super) async fn run(
     let (from, also) = sources.split_first().expect("there is at least the damaged store");
     let remains = wire::salvage(from).await?;
     if also.is_empty() {
-        return salvage(&remains, from, to, accept_gaps).await.map(drop);
+        let Salvaged { lost, .. } = salvage(&remains, from, to, accept_gaps).await?;
+        return check_complete(&remains, from, to, &lost);
     }
     let end_is_known = remains.end_is_known;
     let mut copies = vec![remains];
@@ -39,11 +55,27 @@ pub(super) async fn run(
     let merged = Arc::new(merge(sources, copies, head).await?);
     let (log, last_known) = (merged.clone(), merged.last());
     let remains = SalvagedLog { log, last_known, end_is_known };
-    let end = salvage(&remains, from, to, accept_gaps).await?;
+    let Salvaged { end, lost } = salvage(&remains, from, to, accept_gaps).await?;
     for (copy, url) in sources.iter().enumerate() {
         let taken = merged.read_from(copy, end);
         let taken = if taken.is_empty() { "nothing".to_owned() } else { report::ranges(&taken) };
         report::field("taken", format!("{taken}, from {url}"));
+    }
+    check_complete(&remains, from, to, &lost)
+}
+
+/// Fails if the target lacks commits, or if it is unknown whether it does.
+fn check_complete(
+    remains: &SalvagedLog,
+    from: &StoreUrl,
+    to: &StoreUrl,
+    lost: &[(Position, Position)],
+) -> anyhow::Result<()> {
+    if !lost.is_empty() {
+        bail!(Incomplete(format!("{to} lacks these positions of {from}: {}", report::ranges(lost))));
+    }
+    if !remains.end_is_known {
+        bail!(Incomplete(format!("{to} may lack commits at the end of {from}")));
     }
     Ok(())
 }
@@ -79,19 +111,19 @@ async fn merge(
     })
 }
 
-/// Salvages what remains of a store, and returns the last position of it that was salvaged.
+/// Salvages what remains of a store.
 async fn salvage(
     remains: &SalvagedLog,
     from: &StoreUrl,
     to: &StoreUrl,
     accept_gaps: bool,
-) -> anyhow::Result<Position> {
+) -> anyhow::Result<Salvaged> {
     if accept_gaps {
         let found =
             transfer::read_around_gaps::<LogError>(&*remains.log, remains.last_known, async |_| Ok(()));
         if !found.await?.is_empty() {
-            salvage_around_gaps(remains, from, to).await?;
-            return Ok(remains.last_known);
+            let lost = salvage_around_gaps(remains, from, to).await?;
+            return Ok(Salvaged { end: remains.last_known, lost });
         }
     }
     let mut intact = Tally::default();
@@ -114,11 +146,17 @@ async fn salvage(
     if intact.position() == Position::START {
         bail!("nothing was salvaged: no commit at the start of {from} can be read; check the path");
     }
-    Ok(intact.position())
+    let end = intact.position();
+    let lost = if end < remains.last_known { vec![(end.next(), remains.last_known)] } else { vec![] };
+    Ok(Salvaged { end, lost })
 }
 
-/// Adds every readable commit to an empty log.
-async fn salvage_around_gaps(remains: &SalvagedLog, from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
+/// Adds every readable commit to an empty log, and returns the gaps.
+async fn salvage_around_gaps(
+    remains: &SalvagedLog,
+    from: &StoreUrl,
+    to: &StoreUrl,
+) -> anyhow::Result<Vec<(Position, Position)>> {
     let salvaged = wire::with_log(to, async |target| {
         let progress = ProgressDisplay::up_to(remains.last_known);
         let reached = |position| progress.reached(position);
@@ -131,7 +169,7 @@ async fn salvage_around_gaps(remains: &SalvagedLog, from: &StoreUrl, to: &StoreU
     if tally.position() == Position::START {
         bail!("nothing was salvaged: no commit of {from} can be read");
     }
-    Ok(())
+    Ok(gaps)
 }
 
 /// Reports what a salvage would copy. `first_bad` is the first bad position that the engine has found, if any.
