@@ -134,10 +134,10 @@ impl FromStr for StoreUrl {
 
     fn from_str(url: &str) -> Result<Self, String> {
         let unknown = || {
-            format!(
-                "expected one of {}; commands that only read a log also accept https://HOST:PORT of a running service",
-                EngineEntry::url_forms()
-            )
+            let forms = EngineEntry::url_forms();
+            let service = "commands that only read a log also accept https://HOST:PORT of a running service";
+            let file = "import an exported file into an empty store first (petstore log import)";
+            format!("expected one of {forms}; {service}; {file}")
         };
         let (scheme, rest) = url.split_once(':').ok_or_else(unknown)?;
         if let "http" | "https" = scheme {

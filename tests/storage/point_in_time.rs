@@ -153,6 +153,8 @@ fn an_end_that_the_history_does_not_have_is_rejected_before_anything_is_created(
         ("8", "the history ends at position 7, before position 8: choose an earlier position"),
         ("18446744073709551615", "the history ends at position 7"),
         ("2026-11-18T01:00:09Z", "which is later than 2026-11-18T01:00:09Z: choose a later time"),
+        ("2026-11-18", "which is later than 2026-11-18T00:00:00Z: choose a later time"),
+        ("36500d", "choose a later time"),
     ] {
         let outcomes = [backup.copy(until, &target), backup.export(until), backup.import(until, &target)];
         for outcome in outcomes {
@@ -161,10 +163,10 @@ fn an_end_that_the_history_does_not_have_is_rejected_before_anything_is_created(
         }
         assert!(!backup.directory.path().join("none").exists(), "{until}");
     }
-    for until in
-        ["0", "+4", "1.5", "18446744073709551616", "2026-11-18", "2026-11-18T01:00:00", "yesterday", ""]
-    {
-        backup.export(until).exits_with(2).says("expected a position from 1 upwards, or a time such as");
+    for until in ["0", "+4", "1.5", "18446744073709551616", "2026-11-18T01:00:00", "yesterday", ""] {
+        let rejected = backup.export(until).exits_with(2);
+        rejected
+            .says("expected a position from 1 upwards, a time with its offset such as 2026-11-15T08:00:00Z,");
     }
     let follow = ["log", "copy", "--from", &backup.store, "--to", &target, "--until", "4", "--follow"];
     petstore(follow).exits_with(2).says("cannot be used with");
@@ -175,6 +177,22 @@ fn an_end_that_the_history_does_not_have_is_rejected_before_anything_is_created(
     outcome.says("before position 8").says("now holds the history up to position 7");
     let early = backup.import_from_pipe("2026-11-18T01:00:09Z", &backup.target("early"));
     early.exits_with(1).says("choose a later time; nothing was imported");
+}
+
+#[test]
+fn a_time_in_the_future_is_accepted_with_a_warning() {
+    let backup = Backup::new();
+    let (until, warning) =
+        ("2126-11-18T01:00:00Z", "petstore: warning: --until 2126-11-18T01:00:00Z is in the future");
+    let outcomes = [
+        backup.export(until),
+        backup.copy(until, &backup.target("copy")),
+        backup.import(until, &backup.target("file")),
+    ];
+    for outcome in outcomes {
+        assert!(outcome.exits_with(0).stderr.starts_with(warning));
+    }
+    assert!(!backup.export("7").stderr.contains("warning"), "a position");
 }
 
 #[test]

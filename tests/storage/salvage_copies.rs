@@ -177,6 +177,11 @@ fn a_store_is_named_once_and_a_running_service_is_a_copy_too() {
         assert_eq!(rejected.sentences(), 1);
         assert!(!stores.path("target").exists());
     }
+    let export = stores.path("backup.jsonl");
+    fs::write(&export, petstore(["log", "export", "--store", sqlite]).stdout).unwrap();
+    petstore(["log", "salvage", "--from", sled, "--to", target, "--also", export.to_str().unwrap()])
+        .exits_with(2)
+        .says("import an exported file into an empty store first (petstore log import)");
     petstore(["log", "salvage", "--from", sled, "--to", target, "--head", &"0".repeat(64)])
         .exits_with(2)
         .says("--also");

@@ -46,6 +46,12 @@ pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
             }
         }
     }
+    if let LogCommand::Export { until, .. }
+    | LogCommand::Import { until, .. }
+    | LogCommand::Copy { until, .. } = &command
+    {
+        until::warn_if_in_the_future(until.until);
+    }
     if let LogCommand::Copy { from, to, follow: true, report_every, access, .. } = command {
         // It handles signals itself.
         return copy::follow(&from, &to, &access, report_every).await;

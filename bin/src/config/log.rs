@@ -10,7 +10,7 @@ use std::{
 };
 
 use application::{Digest, ports::Position, transfer::End};
-use chrono::DateTime;
+use chrono::{DateTime, NaiveDate, NaiveTime, TimeDelta, Utc};
 use clap::{Args, Subcommand};
 
 use super::{API_KEY_VARIABLE, StoreArgument, duration, whole_number};
@@ -123,8 +123,9 @@ pub(crate) enum LogCommand {
 /// The end of the history that is taken.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct UntilArgument {
-    /// End with the commit at this position, or before the first commit that is later than this time (RFC 3339, for
-    /// example 2026-11-15T08:00:00Z). A time also prints the last position with an earlier time, because clocks differ.
+    /// End with the commit at this position, or before the first commit that is later than this time:
+    /// 2026-11-15T08:00:00Z, 2026-11-15, or how long ago, such as 12h. A time also prints the last position with an
+    /// earlier time, because clocks differ.
     #[arg(long, value_name = "POSITION|TIME", value_parser = end)]
     pub(crate) until: Option<End>,
 }
@@ -183,15 +184,32 @@ impl AccessArguments {
     }
 }
 
-fn end(text: &str) -> Result<End, &'static str> {
-    if text.bytes().all(|digit| digit.is_ascii_digit())
-        && let Some(position) = text.parse().ok().filter(|position| *position > 0)
-    {
-        return Ok(End::Position(Position(position)));
-    }
-    let time = DateTime::parse_from_rfc3339(text);
-    time.map(|time| End::Time(time.to_utc()))
-        .map_err(|_| "expected a position from 1 upwards, or a time such as 2026-11-15T08:00:00Z")
+fn end(text: &str) -> Result<End, String> {
+    let end = if text.bytes().all(|digit| digit.is_ascii_digit()) {
+        text.parse().ok().filter(|position| *position > 0).map(|position| End::Position(Position(position)))
+    } else {
+        point_in_time(text).map(End::Time)
+    };
+    end.ok_or_else(|| format!("expected a position from 1 upwards, {TIME_FORMS}"))
+}
+
+/// The times that [`point_in_time`] accepts.
+const TIME_FORMS: &str =
+    "a time with its offset such as 2026-11-15T08:00:00Z, a date such as 2026-11-15, or an age such as 12h";
+
+/// Parses a time, the start of a day in UTC, or how long ago it was.
+pub(crate) fn time(text: &str) -> Result<DateTime<Utc>, String> {
+    point_in_time(text).ok_or_else(|| format!("expected {TIME_FORMS}"))
+}
+
+fn point_in_time(text: &str) -> Option<DateTime<Utc>> {
+    let time = || DateTime::parse_from_rfc3339(text).ok().map(|time| time.to_utc());
+    let date = || text.parse().ok().map(|date: NaiveDate| date.and_time(NaiveTime::MIN).and_utc());
+    let ago = || {
+        let span = TimeDelta::from_std(humantime::parse_duration(text).ok()?).ok()?;
+        Utc::now().checked_sub_signed(span)
+    };
+    time().or_else(date).or_else(ago)
 }
 
 fn interval(text: &str) -> Result<Duration, &'static str> {

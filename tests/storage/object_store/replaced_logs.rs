@@ -44,6 +44,26 @@ fn a_deleted_prefix_is_not_written_to_and_can_be_restored() {
     assert_eq!(app.all_pets().len(), 4);
 }
 
+/// A copy from another engine is a log with a new id.
+#[test]
+fn a_log_that_was_copied_into_the_emptied_prefix_is_used_after_a_restart() {
+    let (mut app, url, _) = service();
+    let gateway = Gateway::shared();
+    let saved = format!("sled:{}", app.directory().join("saved").display());
+    gateway.petstore(&["log", "copy", "--from", &url, "--to", &saved]).exits_with(0);
+    delete_all(&url);
+    app.wait_until_not_ready();
+    gateway.petstore(&["log", "copy", "--from", &saved, "--to", &url]).exits_with(0);
+    app.wait_for_log("holds another log than the one that was opened");
+    let state = app.directory().to_str().unwrap();
+    let accepted = gateway.petstore(&["log", "accept", "--yes", "--store", &url, "--state", state]);
+    accepted.exits_with(0).prints("nothing to accept").prints("restart the node if it is not ready");
+    assert!(app.terminate().success());
+    app.start_again();
+    app.add("Ada");
+    assert_eq!(app.all_pets().len(), 4);
+}
+
 /// The newest commit is missing after a restore of an older backup.
 #[test]
 fn an_older_state_is_not_written_to() {

@@ -160,7 +160,13 @@ impl Records for Sqlite {
 pub(super) fn log_error(doing: &str) -> impl Fn(Error) -> LogError {
     move |error| {
         let (fault, what_to_do) = meaning(&error);
-        fault.error(format!("{doing} failed ({error}): {what_to_do}"))
+        let reason = match error {
+            Error::FromSqlConversionFailure(..) | Error::InvalidColumnType(..) => {
+                "a row is not a commit".to_owned()
+            }
+            _ => error.to_string(),
+        };
+        fault.error(format!("{doing} failed ({reason}): {what_to_do}"))
     }
 }
 
@@ -169,7 +175,7 @@ fn meaning(error: &Error) -> (Fault, &'static str) {
         Some(ErrorCode::DiskFull) => (Fault::Full, "the disk is full; free some space"),
         // Without a code, the query succeeded but a value has the wrong type.
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) | None => {
-            let what_to_do = "the file is damaged, or not a petstore log; check the path (as a last resort, try \
+            let what_to_do = "the file is damaged or truncated, or not a petstore log; check the path (as a last resort, try \
                               .recover of the sqlite3 shell on a copy)";
             (Fault::Damaged, what_to_do)
         }

@@ -71,7 +71,11 @@ pub(super) async fn run(url: &StoreUrl, state: &Path, is_confirmed: bool) -> any
         Err(damage) => report::field("applied", format!("unknown: the state file cannot be read ({damage})")),
     }
     if let Found::Holds { has_recorded: true, .. } = found {
-        report::field("accepted", "nothing to accept: the log holds every commit that the node has applied");
+        let next = "restart the node if it is not ready";
+        report::field(
+            "accepted",
+            format!("nothing to accept: the log holds every commit that the node has applied; {next}"),
+        );
         return Ok(());
     }
     report::field("given up", given_up(recorded.as_ref().ok(), &found));

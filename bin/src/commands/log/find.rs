@@ -8,12 +8,15 @@ use application::{
     log::commit::{Commit, Entry},
     transfer::{self, Tally},
 };
-use chrono::{DateTime, NaiveDate, NaiveTime, SecondsFormat, TimeDelta, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 use clap::Args;
 use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetStatus};
 use serde_json::Value;
 
-use crate::{config::SourceArgument, output, wire};
+use crate::{
+    config::{SourceArgument, time},
+    output, wire,
+};
 
 #[derive(Debug, Args)]
 pub(crate) struct FindArguments {
@@ -37,7 +40,7 @@ struct Filter {
     #[arg(long, value_name = "OWNER")]
     by: Option<String>,
     /// Only events from this time on: 2026-11-15, 2026-11-15T08:00:00Z, or how long ago, such as 12h.
-    #[arg(long, value_name = "TIME", value_parser = since)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     since: Option<DateTime<Utc>>,
     /// The Idempotency-Key of a request.
     #[arg(long, value_name = "KEY", value_parser = |key: &str| RequestKey::new(key))]
@@ -115,16 +118,4 @@ fn as_json(record: &[u8], index: usize) -> io::Result<String> {
 fn pet_id(text: &str) -> Result<PetId, String> {
     let id = text.parse().map_err(|_| "expected a number from 1 upwards")?;
     PetId::new(id).map_err(|error| error.to_string())
-}
-
-fn since(text: &str) -> Result<DateTime<Utc>, &'static str> {
-    let time = || DateTime::parse_from_rfc3339(text).ok().map(|time| time.to_utc());
-    let date = || text.parse().ok().map(|date: NaiveDate| date.and_time(NaiveTime::MIN).and_utc());
-    let ago = || {
-        let span = TimeDelta::from_std(humantime::parse_duration(text).ok()?).ok()?;
-        Utc::now().checked_sub_signed(span)
-    };
-    time().or_else(date).or_else(ago).ok_or(
-        "expected a time such as 2026-11-15T08:00:00Z, a date such as 2026-11-15, or an age such as 12h",
-    )
 }

@@ -9,7 +9,7 @@ use application::{
 };
 use chrono::{DateTime, SecondsFormat, Utc};
 
-use crate::{config::AccessArguments, engines::Source, store_url::StoreUrl, wire};
+use crate::{config::AccessArguments, engines::Source, output, store_url::StoreUrl, wire};
 
 /// Opens a log read-only, up to the end if there is one. A log is read twice to end at a time.
 pub(super) async fn open_source(
@@ -21,6 +21,18 @@ pub(super) async fn open_source(
     let Some(end) = until else { return Ok((log, Cut::default())) };
     let cut = Cut::of(&*log, end).await?;
     Ok((Arc::new(Beginning { log, last: cut.last() }), cut))
+}
+
+/// Prints a warning if the end is a time that has not come yet: it ends nothing.
+pub(super) fn warn_if_in_the_future(until: Option<End>) {
+    if let Some(End::Time(time)) = until
+        && time > Utc::now()
+    {
+        output::print_error(format_args!(
+            "petstore: warning: --until {} is in the future, so every commit is included",
+            exact(time)
+        ));
+    }
 }
 
 /// Fails if the target, which ended at `before`, has commits after `last`, where `until` ends the history.
