@@ -36,6 +36,16 @@ async fn object_storage_keeps_the_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_start_together_on_an_empty_prefix_share_one_log() {
+    let url = Gateway::shared().url();
+    let opened: [_; 3] = tokio::join!(open(&url), open(&url), open(&url)).into();
+    let first = contract::fill(&*opened[0], Version::START, 1).await;
+    for log in opened {
+        assert_eq!(log.head().await, Ok(first.position));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_log_opens_while_another_node_appends() {
     let url = Gateway::shared().log();
     let writer = open(&url).await;

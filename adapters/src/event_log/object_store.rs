@@ -46,6 +46,8 @@ const OBJECT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// How long an append may take, and the additional time for each MiB.
 const APPEND_TIMEOUT: Duration = Duration::from_millis(3_500);
 const APPEND_TIMEOUT_PER_MIB: Duration = Duration::from_secs(1);
+/// How long each of its requests may take, with the same additional time. A new request uses another connection.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The delay before the same bytes are sent again.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 /// How long an append relies on the last check that the log is still the same, and how long a reader does.
@@ -113,6 +115,9 @@ impl End {
             }
             Err(error) => return Err(error),
         };
+        if newest.position < segmented && !newest.bytes.is_empty() {
+            return Err(objects.missing(newest.position.next()).await);
+        }
         Ok(Self { first, newest: Some(newest), recent: Window::default(), confirmed })
     }
 }
@@ -274,10 +279,12 @@ impl ObjectLog {
     /// Sends the same bytes until their outcome is known, or the time is over.
     async fn create(&self, object: &Object) -> Result<(), AppendError> {
         let mebibytes = u32::try_from(object.bytes.len() >> 20).unwrap_or(u32::MAX);
-        let deadline = Instant::now() + APPEND_TIMEOUT + APPEND_TIMEOUT_PER_MIB * mebibytes;
+        let transfer = APPEND_TIMEOUT_PER_MIB * mebibytes;
+        let deadline = Instant::now() + APPEND_TIMEOUT + transfer;
+        let attempt_timeout = ATTEMPT_TIMEOUT + transfer;
         let mut may_be_stored = false;
         loop {
-            let error = match time::timeout_at(deadline, self.objects.create(object)).await {
+            let error = match time::timeout(attempt_timeout, self.objects.create(object)).await {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(NotCreated::Rejected(error))) if !may_be_stored => {
                     return Err(AppendError::NotStored(error));
@@ -286,13 +293,15 @@ impl ObjectLog {
                 Err(_elapsed) => self.objects.bucket.late(),
             };
             may_be_stored = true;
-            match time::timeout_at(deadline, self.objects.get(object.first)).await {
+            match time::timeout(attempt_timeout, self.objects.get(object.first)).await {
                 Ok(Ok(Some(found))) if found.bytes == object.bytes => return Ok(()),
                 Ok(Ok(Some(other))) => {
                     self.record(&other);
                     return Err(AppendError::Conflict);
                 }
-                Ok(Err(error)) if error.fault == Fault::Damaged => return Err(AppendError::Closed(error)),
+                Ok(Err(error)) if matches!(error.fault, Fault::Damaged | Fault::Foreign) => {
+                    return Err(AppendError::Closed(error));
+                }
                 // Nothing is there after a conflict of two requests that both failed.
                 Ok(Ok(None) | Err(_)) | Err(_) => {}
             }
@@ -316,10 +325,14 @@ fn before_sending(error: LogError) -> AppendError {
 impl LogSource for ObjectLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let first = after.next();
-        while first > self.position() {
-            if !self.read_next().await? {
-                return Ok(vec![]);
-            }
+        if first > self.position() {
+            self.advance().await?;
+        }
+        if first > self.position() {
+            // A gap is not the end. The reader of a single record acts on its absence.
+            let max_age = if bound.records == 1 { Duration::ZERO } else { READ_CONFIRMATION };
+            self.confirm(max_age).await?;
+            return Ok(vec![]);
         }
         if bound.records == 1 {
             // Always from the server: the reader wants to know whether the log still holds the record.

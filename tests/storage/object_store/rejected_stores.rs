@@ -49,6 +49,25 @@ fn a_server_that_ignores_conditions_is_rejected() {
     assert!(!directory.path().join("bucket/pets/log.json").exists(), "no log is created");
 }
 
+#[test]
+fn a_malformed_variable_is_named_and_its_password_is_not_shown() {
+    let gateway = Gateway::shared();
+    let url = gateway.log();
+    let endpoint = "AWS_ENDPOINT_URL must have the form https://HOST:PORT";
+    for (name, value, words) in [
+        ("AWS_ENDPOINT_URL", "127.0.0.1:7106", endpoint),
+        ("AWS_ENDPOINT_URL", "ftp://127.0.0.1:7106", endpoint),
+        ("AWS_ENDPOINT_URL", "http://127.0.0.1:99999", endpoint),
+        ("AWS_ENDPOINT_URL", "http://user:hunter2hunter2@127.0.0.1:7106", endpoint),
+        ("AWS_ACCESS_KEY_ID", "one\ntwo", "AWS_ACCESS_KEY_ID contains a control character"),
+        ("AWS_REGION", "one\r\ntwo", "AWS_REGION contains a control character"),
+    ] {
+        let mut variables = gateway.variables();
+        variables.push((name.into(), value.into()));
+        is_rejected(serve(&url, variables), words);
+    }
+}
+
 /// Looks for an object before it stores one, so two requests can store it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_checks_before_it_stores_is_rejected() {

@@ -75,6 +75,23 @@ async fn segments_are_created_used_checked_and_repaired() {
     gateway.petstore(&["log", "verify", "--store", &url]).exits_with(1).says(missing);
     gateway.request("PUT", &seventh, Some(&bytes));
 
+    // A segment that continues after the last commit is not a log that ends there.
+    let after_a_segment = |key: &&String| {
+        let position = key.split_once("/commits/").map(|(_, position)| position.parse::<u64>().unwrap());
+        position.is_some_and(|position| position >= last)
+    };
+    let removed: Vec<_> =
+        keys.iter().filter(after_a_segment).map(|key| format!("{}/{key}", bucket(&url))).collect();
+    let contents: Vec<_> = removed.iter().map(|key| gateway.request("GET", key, None)).collect();
+    for key in &removed {
+        gateway.request("DELETE", key, None);
+    }
+    let ends = format!("the log ends before position {last}, but a commit was stored there");
+    gateway.petstore(&["log", "export", "--store", &url]).exits_with(1).says(&ends);
+    for (key, content) in removed.iter().zip(&contents) {
+        gateway.request("PUT", key, Some(content));
+    }
+
     // A damaged segment is ignored.
     let segment = format!("{}/{}", bucket(&url), created[0]);
     let content = String::from_utf8(gateway.request("GET", &segment, None)).unwrap();

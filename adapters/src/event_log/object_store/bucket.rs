@@ -5,6 +5,7 @@ use std::{env, sync::Arc, time::Duration};
 use application::ports::{Fault, LogError};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
+use hyper::Uri;
 use object_store::{
     ClientConfigKey, Error, ObjectMeta, ObjectStore as _, ObjectStoreExt as _, PutMode, RetryConfig,
     aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut},
@@ -19,8 +20,8 @@ use crate::{event_log::loopback::is_loopback, root_certificates};
 /// How long a response may take, and the transfer of an object.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-/// The maximum size of an object that is read, in bytes. A segment of the largest objects is smaller.
-const OBJECT_MAX: u64 = 16 * 1024 * 1024;
+/// The maximum size of an object or listing that is read, in bytes. A segment of the largest objects is smaller.
+pub(super) const OBJECT_MAX: usize = 16 * 1024 * 1024;
 /// The maximum length of a prefix. A key has at most 1,024 bytes.
 const PREFIX_MAX: usize = 512;
 
@@ -40,7 +41,8 @@ impl Variables {
 /// Other variables, and empty ones, are ignored.
 impl FromIterator<(String, String)> for Variables {
     fn from_iter<I: IntoIterator<Item = (String, String)>>(variables: I) -> Self {
-        let set = variables.into_iter().filter(|(name, value)| name.starts_with("AWS_") && !value.is_empty());
+        let set = variables.into_iter().map(|(name, value)| (name, value.trim().to_owned()));
+        let set = set.filter(|(name, value)| name.starts_with("AWS_") && !value.is_empty());
         Self(set.filter_map(|(name, value)| Some((name.to_lowercase().parse().ok()?, value))).collect())
     }
 }
@@ -92,6 +94,10 @@ impl Bucket {
         let unusable = |why: String| Fault::CannotOpen.error(why);
         let (name, prefix) = parse(url)
             .ok_or_else(|| unusable("the store URL must have the form s3://BUCKET/PREFIX".into()))?;
+        if let Some((key, _)) = variables.0.iter().find(|(_, value)| value.contains(char::is_control)) {
+            let name = key.as_ref().to_uppercase();
+            return Err(unusable(format!("{name} contains a control character: set it to one line of text")));
+        }
         let variables = variables.0.iter();
         let builder =
             variables.fold(AmazonS3Builder::new(), |builder, (key, value)| builder.with_config(*key, value));
@@ -104,23 +110,27 @@ impl Bucket {
         let endpoint = [AmazonS3ConfigKey::S3Endpoint, AmazonS3ConfigKey::Endpoint]
             .iter()
             .find_map(|key| builder.get_config_value(key));
-        if let Some(rest) = endpoint.as_deref().and_then(|endpoint| endpoint.strip_prefix("http://")) {
-            let authority = rest.split('/').next().unwrap_or_default();
-            let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+        let server = endpoint.clone().unwrap_or_else(|| "Amazon S3".to_owned());
+        if let Some(endpoint) = endpoint {
+            let uri: Uri = endpoint.parse().unwrap_or_default();
+            let host = uri.host().unwrap_or_default();
+            let authority = uri.authority().map_or("", |authority| authority.as_str());
+            let has_port = uri.port_u16().is_some() && !authority.contains('@');
+            let is_known = matches!(uri.scheme_str(), Some("http" | "https")) && !host.is_empty();
+            if !is_known || !(authority == host || has_port) {
+                return Err(unusable("AWS_ENDPOINT_URL must have the form https://HOST:PORT".into()));
+            }
             let allow_http = AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp);
             let is_allowed = builder.get_config_value(&allow_http).is_some_and(|value| value == "true");
-            if !is_loopback(host) && !is_allowed {
+            let is_plain = uri.scheme_str() == Some("http");
+            if is_plain && !is_loopback(host) && !is_allowed {
                 return Err(unusable(format!(
-                    "http://{authority} is on a network, and plain HTTP would expose the log there: use an https:// \
-                     endpoint, or set AWS_ALLOW_HTTP=true if you trust the network"
+                    "{server} is on a network, and plain HTTP would expose the log there: use an https:// endpoint, or \
+                     set AWS_ALLOW_HTTP=true if you trust the network"
                 )));
             }
-            builder = builder.with_allow_http(true);
+            builder = builder.with_allow_http(is_plain || is_allowed);
         }
-        let server = endpoint.map_or_else(
-            || "Amazon S3".to_owned(),
-            |endpoint| endpoint.rsplit_once('@').map_or(endpoint.clone(), |(_, place)| place.to_owned()),
-        );
         // Without keys, the library looks for a role.
         let connect = async {
             let client = builder.build()?;
@@ -169,7 +179,7 @@ impl Bucket {
             found => self.in_time(found)?,
         };
         let size = found.meta.size;
-        if size > OBJECT_MAX {
+        if size > OBJECT_MAX as u64 {
             return Err(Fault::Foreign.error(format!(
                 "the object {key} has {size} bytes and was not written by petstore: its objects have at most {OBJECT_MAX}"
             )));
@@ -183,7 +193,7 @@ impl Bucket {
 
     /// Lists the objects in a directory, in the order of their names, starting after the name `after`. Returns the first
     /// `max` that `parse` accepts.
-    pub(super) async fn list<T>(
+    pub(super) async fn list<T: PartialOrd>(
         &self,
         directory: &Path,
         after: &str,
@@ -195,7 +205,13 @@ impl Bucket {
         while found.len() < max {
             let next = time::timeout(RESPONSE_TIMEOUT, listed.next()).await;
             let Some(object) = self.in_time(next.map(Option::transpose))? else { break };
-            found.extend(parse(object));
+            let Some(next) = parse(object) else { continue };
+            // A listing that repeats itself would never end.
+            if found.last().is_some_and(|last| *last >= next) {
+                let detail = format!("{} cannot hold a log: it lists objects in a wrong order", self.server);
+                return Err(Fault::CannotOpen.error(detail));
+            }
+            found.push(next);
         }
         Ok(found)
     }

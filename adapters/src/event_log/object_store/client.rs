@@ -19,6 +19,7 @@ use object_store::{
 };
 use thiserror::Error;
 
+use super::bucket::OBJECT_MAX;
 use crate::root_certificates;
 
 /// How long a TCP connection may take.
@@ -89,7 +90,8 @@ impl HttpService for HyperClient {
         })?;
         let (parts, body) = response.into_parts();
         if parts.status.is_success() {
-            let body = body.map_err(|error| HttpError::new(HttpErrorKind::Interrupted, error));
+            let body = Limited::new(body, OBJECT_MAX);
+            let body = body.map_err(|error| HttpError::new_boxed(HttpErrorKind::Interrupted, error));
             return Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(body)));
         }
         let report = Limited::new(body, REPORT_MAX).collect().await;

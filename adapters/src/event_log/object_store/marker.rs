@@ -59,9 +59,11 @@ pub(super) async fn find_or_create(bucket: &Arc<Bucket>) -> Result<Uuid, LogErro
     let probes = bucket.key(&[PROBES]);
     let other = |object: ObjectMeta| (!object.location.prefix_matches(&probes)).then_some(());
     if !bucket.list(&bucket.prefix, "", 1, other).await?.is_empty() {
-        return Err(missing(bucket));
+        // Another node may have created the log since then.
+        return find(bucket).await?.ok_or_else(|| missing(bucket));
     }
     let log = Uuid::now_v7();
+    tracing::info!(target: "petstore::log", server = bucket.server, "checking that the server creates an object only once");
     probe(bucket, log).await?;
     let marker =
         serde_json::to_vec(&Marker { format: FORMAT, log }).expect("text and numbers always serialise");

@@ -16,6 +16,8 @@ use crate::event_log::ReadPurpose;
 
 /// The maximum number of records in an object.
 pub(super) const OBJECT_RECORDS_MAX: usize = 1_000;
+/// The largest position that every engine can store.
+const POSITION_MAX: u64 = i64::MAX as u64;
 /// The number of objects that are read at the same time.
 const PARALLEL_READS: usize = 64;
 
@@ -45,9 +47,17 @@ impl Object {
 
     /// Splits the content of an object. The error continues a sentence about the object.
     pub(super) fn parse(first: Position, bytes: &Bytes) -> Result<Self, &'static str> {
+        Self::parse_up_to(OBJECT_RECORDS_MAX, first, bytes)
+    }
+
+    /// Like [`parse`](Self::parse), with another maximum number of records.
+    pub(super) fn parse_up_to(max: usize, first: Position, bytes: &Bytes) -> Result<Self, &'static str> {
         let lines =
             bytes.strip_suffix(b"\n").ok_or(if bytes.is_empty() { "is empty" } else { "is truncated" })?;
         let records = lines.split(|byte| *byte == b'\n').zip(first.0..);
+        if records.clone().nth(max).is_some() {
+            return Err("has too many lines");
+        }
         let records = records.map(|(line, position)| StoredRecord {
             position: Position(position),
             id: None,
@@ -138,16 +148,14 @@ impl Objects {
 
     /// Reads the object whose first record is at this position, if it exists.
     pub(super) async fn get(&self, first: Position) -> Result<Option<Object>, LogError> {
-        self.get_at(&self.key(first), first).await
-    }
-
-    pub(super) async fn get_at(&self, key: &Path, first: Position) -> Result<Option<Object>, LogError> {
-        let Some(bytes) = self.bucket.get(key).await? else { return Ok(None) };
+        let key = self.key(first);
+        let Some(bytes) = self.bucket.get(&key).await? else { return Ok(None) };
         let parsed = Object::parse(first, &bytes);
         parsed.map(Some).map_err(|damage| Fault::Damaged.error(format!("the object {key} {damage}")))
     }
 
-    /// Reads these objects at the same time, up to the first that is missing or damaged. Fails if the first is damaged.
+    /// Reads these objects at the same time, up to the first that is missing or damaged. Fails if the first is damaged, or
+    /// one cannot be read now.
     pub(super) async fn get_all(&self, firsts: Vec<Position>) -> Result<Vec<Object>, LogError> {
         let mut reading =
             stream::iter(firsts).map(async |first| self.get(first).await).buffered(PARALLEL_READS);
@@ -155,7 +163,7 @@ impl Objects {
         while let Some(object) = reading.next().await {
             match object {
                 Ok(Some(object)) => objects.push(object),
-                Err(error) if objects.is_empty() => return Err(error),
+                Err(error) if objects.is_empty() || error.fault == Fault::Unreachable => return Err(error),
                 Ok(None) | Err(_) => break,
             }
         }
@@ -166,7 +174,8 @@ impl Objects {
     /// have other names: they are not petstore's.
     pub(super) async fn list(&self, after: Position, max: usize) -> Result<Vec<(Position, u64)>, LogError> {
         let parse = |object: ObjectMeta| {
-            let first = Position(object.location.filename()?.parse().ok()?);
+            let first = object.location.filename()?.parse().ok().filter(|first| *first <= POSITION_MAX)?;
+            let first = Position(first);
             (object.location.filename() == Some(&name(first))).then_some((first, object.size))
         };
         self.bucket.list(&self.commits, &name(after), max, parse).await
@@ -280,5 +289,8 @@ mod tests {
         assert_eq!(parse("a\nbc\n"), Ok(vec![(7, "a".into()), (8, "bc".into())]));
         assert_eq!(parse(""), Err("is empty"));
         assert_eq!(parse("a\nb"), Err("is truncated"));
+        let lines = Bytes::from("\n".repeat(OBJECT_RECORDS_MAX + 1));
+        assert!(Object::parse(Position(1), &lines.slice(1..)).is_ok());
+        assert_eq!(Object::parse(Position(1), &lines).err(), Some("has too many lines"));
     }
 }

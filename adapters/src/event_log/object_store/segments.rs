@@ -24,7 +24,7 @@ use super::{
 const COMMITS_MAX: u64 = 1_000;
 const BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// The maximum number of commits in a segment: its last object may have as many as a whole segment.
-const SPAN_MAX: u64 = 2 * COMMITS_MAX;
+const SPAN_MAX: usize = 2_000;
 /// The part of a record that has the hash of the one before it, in bytes.
 const ENVELOPE_MAX: usize = 256;
 /// The number of segments that are read at the same time.
@@ -33,7 +33,7 @@ const PARALLEL_READS: usize = 4;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A stored segment. Its name is `FIRST-LAST-HASH`, where the hash is that of the last record.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, PartialOrd)]
 pub(super) struct Segment {
     pub(super) first: Position,
     pub(super) last: Position,
@@ -42,11 +42,13 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    fn parse(object: &ObjectMeta) -> Option<Self> {
+    /// Parses the name. `None` if petstore would have chosen another one.
+    fn parse(directory: &Path, object: &ObjectMeta) -> Option<Self> {
         let (first, rest) = object.location.filename()?.split_once('-')?;
         let (last, head) = rest.split_once('-')?;
         let (first, last, head) = (first.parse().ok()?, last.parse().ok()?, head.parse().ok()?);
-        Some(Self { first: Position(first), last: Position(last), head, size: object.size })
+        let segment = Self { first: Position(first), last: Position(last), head, size: object.size };
+        (segment.key(directory) == object.location).then_some(segment)
     }
 
     fn key(&self, directory: &Path) -> Path {
@@ -76,24 +78,35 @@ async fn head_of_chain(object: Object) -> (Object, Option<Digest>) {
 impl Objects {
     /// Lists the segments, starting with the one that holds `position`, if it exists.
     pub(super) async fn list_segments(&self, position: Position) -> Result<Vec<Segment>, LogError> {
-        let after = name(Position(position.0.saturating_sub(SPAN_MAX)));
-        let mut segments =
-            self.bucket.list(&self.segments, &after, usize::MAX, |object| Segment::parse(&object)).await?;
+        let after = name(Position(position.0.saturating_sub(SPAN_MAX as u64)));
+        let mut segments = self
+            .bucket
+            .list(&self.segments, &after, usize::MAX, |object| Segment::parse(&self.segments, &object))
+            .await?;
         segments.retain(|segment| segment.last >= position);
         Ok(segments)
     }
 
-    /// Reads consecutive segments at the same time, up to the first that is missing or damaged.
+    /// Reads consecutive segments at the same time, up to the first that is missing, damaged or not of this log. The hash
+    /// chain proves a segment with its last record.
     pub(super) async fn get_segments(&self, segments: impl IntoIterator<Item = Segment>) -> Vec<Object> {
         let read = async |segment: Segment| {
             let key = segment.key(&self.segments);
-            let object = self.get_at(&key, segment.first).await.ok().flatten()?;
-            let (object, head) = head_of_chain(object).await;
-            let is_intact = object.last().position == segment.last && head == Some(segment.head);
-            if !is_intact {
+            let bytes = self.bucket.get(&key).await.ok().flatten()?;
+            let last = self.record_at(segment.last, segment.last).await.ok()?;
+            let chain = match Object::parse_up_to(SPAN_MAX, segment.first, &bytes) {
+                Ok(object) => Some(head_of_chain(object).await),
+                Err(_damage) => None,
+            };
+            let object = chain.filter(|(object, head)| {
+                *head == Some(segment.head)
+                    && object.last().position == segment.last
+                    && object.last().bytes == last.bytes
+            });
+            if object.is_none() {
                 tracing::warn!(target: "petstore::log", segment = %key, "segment ignored: damaged");
             }
-            is_intact.then_some(object)
+            object.map(|(object, _)| object)
         };
         let objects = stream::iter(segments).map(read).buffered(PARALLEL_READS);
         objects.take_while(|object| future::ready(object.is_some())).filter_map(future::ready).collect().await
@@ -133,7 +146,8 @@ impl Objects {
         let [first, _, ..] = firsts else { return Ok(()) };
         let objects = self.get_all(firsts.to_vec()).await?;
         let joined: Vec<_> = objects.iter().map(|object| &object.bytes[..]).collect();
-        let Ok(joined) = Object::parse(*first, &joined.concat().into()) else { return Ok(()) };
+        let joined = Object::parse_up_to(SPAN_MAX, *first, &joined.concat().into());
+        let Ok(joined) = joined else { return Ok(()) };
         let (joined, head) = head_of_chain(joined).await;
         // A log that is not a chain, or has a gap, is reported by its readers.
         let Some(head) = head.filter(|_| joined.last().position == last) else { return Ok(()) };
