@@ -8,7 +8,7 @@ use std::{
     collections::BTreeMap,
     net::SocketAddr,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
@@ -97,16 +97,17 @@ fn pages_that_are_read_byte_by_byte_neither_block_others_nor_take_much_memory() 
     struct Attacker {
         address: SocketAddr,
         key: String,
-        begun: Instant,
+        begun: Arc<OnceLock<Instant>>,
         requests: Arc<AtomicU32>,
         pages: Arc<AtomicUsize>,
     }
     impl Attacker {
         async fn take_pages(self) {
             let Some(peer) = Peer::connect(self.address, 1).await else { return };
+            let begun = *self.begun.get_or_init(Instant::now);
             let mut reading = JoinSet::new();
             while reading.len() < PAGES {
-                sleep_until(self.begun + INTERVAL * self.requests.fetch_add(1, Relaxed)).await;
+                sleep_until(begun + INTERVAL * self.requests.fetch_add(1, Relaxed)).await;
                 let Some(page) = peer.get("/v1/pets?limit=100", &self.key).await else { return };
                 if page.status() == 200 {
                     self.pages.fetch_add(1, Relaxed);
@@ -120,8 +121,8 @@ fn pages_that_are_read_byte_by_byte_neither_block_others_nor_take_much_memory() 
     let app = start(100, &[]);
     let key = app.issue_active_key(&["--name", "reader", "--scope", "read", "--rate-limit", "100/s"]);
     let before = resident(&app);
-    let (begun, requests, pages) = (Instant::now(), Arc::default(), Arc::new(AtomicUsize::new(0)));
-    let attacker = Attacker { address: app.address(), key, begun, requests, pages: pages.clone() };
+    let (begun, requests, pages) = (Arc::default(), Arc::default(), Arc::new(AtomicUsize::new(0)));
+    let attacker = Attacker { address: app.address(), key, begun, requests, pages: Arc::clone(&pages) };
     let attack = Attack::start(PEERS, move || attacker.clone().take_pages());
     // Together they take more than 64 MiB.
     wait_until("the attackers have their pages", || pages.load(Relaxed) >= 780);
@@ -182,7 +183,7 @@ fn assert_bodies_may_take_their_time(app: &App, attackers: usize, flood: Flood) 
     wait_until("the attack holds memory", || {
         done.load(Relaxed) >= attackers && resident(app) > before + 32 * MIB
     });
-    let statuses = attack.0.block_on(async {
+    let statuses = attack.runtime.block_on(async {
         let mut creating = JoinSet::new();
         for number in 0..11 {
             let key = app.key.clone();
@@ -206,7 +207,7 @@ fn connections_to_the_admin_listener_do_not_block_probes_and_metrics() {
     let admin = app.admin();
     let (attack, statuses) = trickle(admin, 110);
     wait_until_strong(&statuses, 400);
-    let served = attack.0.block_on(async {
+    let served = attack.runtime.block_on(async {
         let mut served = 0;
         for path in ["/readyz", "/metrics"].repeat(12) {
             let get = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -240,7 +241,7 @@ fn honest_slow_clients_are_served_while_others_take_all_slots() {
     // 3 KB/s.
     let body = create_slowly(address, key, 9_000, (30, Duration::from_millis(100)));
     let (pages, body) =
-        attack.0.block_on(async { tokio::join!(timeout(TIMEOUT, pages), timeout(TIMEOUT, body)) });
+        attack.runtime.block_on(async { tokio::join!(timeout(TIMEOUT, pages), timeout(TIMEOUT, body)) });
     println!("pages of {length} bytes: {pages:?}; create: {body:?}");
     assert_eq!(pages.ok().flatten(), Some(vec![length; 10]));
     assert_eq!(body.ok().flatten(), Some(201));

@@ -6,7 +6,10 @@ mod network;
 mod passfile;
 mod rejection;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use adapters::event_log::postgres::PostgresLog;
 use application::{
@@ -25,8 +28,17 @@ async fn node(url: &str) -> Arc<PetStore> {
     Arc::new(open_node(open(url).await, LogAccess::Shared).await)
 }
 
+/// Opens the log, and tries again for as long as the service would when the server does not reply in time.
 async fn open(url: &str) -> Arc<dyn EventLog> {
-    Arc::new(PostgresLog::open(url).await.unwrap())
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        match PostgresLog::open(url).await {
+            Ok(log) => return Arc::new(log),
+            Err(error) => {
+                assert!(error.fault == Fault::Unreachable && Instant::now() < deadline, "{error}");
+            }
+        }
+    }
 }
 
 /// The log at `url`, as four nodes would open it.

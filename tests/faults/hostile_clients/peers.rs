@@ -21,7 +21,7 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
     runtime::Runtime,
-    sync::Mutex,
+    sync::{Mutex, Semaphore, SemaphorePermit},
     task::JoinHandle,
     time::{sleep, timeout},
 };
@@ -51,17 +51,24 @@ const STEADY: Duration = Duration::from_secs(2);
 /// Longer than a busy machine takes.
 const GROWTH_TIMEOUT: Duration = Duration::from_mins(1);
 
+/// Attacks that run at the same time. Each uses as much of the machine as it gets, and a test measures what remains.
+static ATTACKS: Semaphore = Semaphore::const_new(2);
+
 /// Attackers that replace each connection that ends. They stop when this is dropped.
-pub(in crate::faults) struct Attack(pub(in crate::faults) Runtime);
+pub(in crate::faults) struct Attack {
+    pub(in crate::faults) runtime: Runtime,
+    _permit: Option<SemaphorePermit<'static>>,
+}
 
 impl Attack {
-    /// Starts so many attackers. `connect` returns a connection, from its beginning to its end.
+    /// Starts so many attackers when at most one other attack runs. `connect` returns a connection, from its beginning to its end.
     pub(in crate::faults) fn start<C, F>(attackers: usize, connect: C) -> Self
     where
         C: Fn() -> F + Clone + Send + 'static,
         F: Future<Output = ()> + Send,
     {
         let runtime = Runtime::new().unwrap();
+        let permit = runtime.block_on(ATTACKS.acquire()).ok();
         for _ in 0..attackers {
             let connect = connect.clone();
             let attack = async move {
@@ -72,13 +79,13 @@ impl Attack {
             };
             runtime.spawn(async { timeout(ATTACK_MAX, attack).await });
         }
-        Self(runtime)
+        Self { runtime, _permit: permit }
     }
 
     /// Creates pets with the key of the service during the attack, which must not be the key of an attacker. Returns how
     /// many of [`CREATES`] get 201.
     pub(in crate::faults) fn good_creates(&self, app: &App) -> usize {
-        let created = self.0.block_on(good_creates(app.address(), &app.key));
+        let created = self.runtime.block_on(good_creates(app.address(), &app.key));
         println!("{created} of {CREATES} creates succeed");
         created
     }
