@@ -344,8 +344,16 @@ fn start_cluster() -> Cluster {
         let pids = cleaner.stdin.as_mut().expect("its input is a pipe");
         writeln!(pids, "{}", child.id()).expect("the cleaner runs");
     };
-    remember(&daemon(&config, "ceph-mon").args(["-i", "a"]).spawn().expect("ceph-mon starts"));
-    // Waits for the monitor.
+    let mut monitor = daemon(&config, "ceph-mon").args(["-i", "a"]).spawn().expect("ceph-mon starts");
+    remember(&monitor);
+    // A monitor that has only just started rejects commands.
+    let log = log_of(&config, "mon.a");
+    let mut startup = Startup::new("the monitor of Ceph", &log);
+    let state = || ceph(&config, "timeout", &["5", "ceph", "osd", "stat"]).output().expect("timeout runs");
+    while !state().status.success() {
+        startup.check(&mut monitor, || health(&config));
+        thread::sleep(INTERVAL);
+    }
     run(&config, "ceph", &["osd", "new", &osd.to_string()]);
     run(&config, "ceph-osd", &["-i", "0", "--mkfs", "--osd-uuid", &osd.to_string()]);
     let start_store = || daemon(&config, "ceph-osd").args(["-i", "0"]).spawn().expect("ceph-osd starts");
@@ -357,11 +365,10 @@ fn start_cluster() -> Cluster {
         if store.try_wait().expect("a child can be asked").is_some() {
             store = start_store();
         }
-        let state = ceph(&config, "ceph", &["osd", "stat"]).output().expect("ceph runs");
-        if String::from_utf8_lossy(&state.stdout).contains("1 up") {
+        if String::from_utf8_lossy(&state().stdout).contains("1 up") {
             break;
         }
-        startup.check(&mut store, || health(&config));
+        startup.check(&mut monitor, || health(&config));
         thread::sleep(INTERVAL);
     }
     remember(&store);
