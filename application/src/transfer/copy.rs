@@ -42,7 +42,7 @@ pub enum Until {
 /// The progress of a copy.
 #[derive(Debug)]
 pub enum CopyStep<'a> {
-    /// The source holds the last commit of the target, which is at this position.
+    /// Both sides can be used, and the target ends at this position.
     Resumed(Position),
     /// The target holds this commit.
     Stored(&'a Commit),
@@ -114,7 +114,15 @@ pub async fn copy(
     tally: &mut Tally,
     mut report: impl FnMut(CopyStep<'_>),
 ) -> Result<(), CopyError> {
-    let mut target = CopyTarget::open(to).await?;
+    let mut target = loop {
+        match CopyTarget::open(to).await {
+            Err(error) if until == Until::Stopped && error.may_pass() => {
+                report(CopyStep::Waiting(&error));
+                time::sleep(RETRY.delay(1)).await;
+            }
+            opened => break opened?,
+        }
+    };
     if let (Until::Stopped, Some(last)) = (until, &target.last) {
         *tally = Tally::resume(last.clone()).map_err(CopyError::Target)?;
     }
@@ -180,6 +188,9 @@ async fn copy_on(
                     for (record, commit) in intact.drain(..count) {
                         tally.add_commit(record, &commit);
                         report(CopyStep::Stored(&commit));
+                    }
+                    if failures > 0 {
+                        report(CopyStep::Resumed(tally.position()));
                     }
                     failures = 0;
                 }

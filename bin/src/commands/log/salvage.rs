@@ -7,7 +7,7 @@ use adapters::event_log::SalvagedLog;
 use anyhow::{anyhow, bail};
 use application::{
     Digest,
-    ports::{LogError, Position},
+    ports::{Fault, LogError, Position},
     transfer::{self, Contradiction, CopyError, DamagedCopy, MergeError, MergedLog, Side, Tally},
 };
 use chrono::SecondsFormat;
@@ -130,8 +130,8 @@ async fn salvage(
     let copied = wire::with_log(to, async |target| {
         match progress::copy_all(&*remains.log, target, &mut intact).await {
             Ok(()) => Ok(None),
-            // Reaching the damage is the expected end.
-            Err(CopyError::Source(reason)) => Ok(Some(reason)),
+            // Reaching the damage is the expected end. An outage is not damage.
+            Err(CopyError::Source(reason)) if reason.fault != Fault::Unreachable => Ok(Some(reason)),
             Err(error) => Err(error.into()),
         }
     });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::bail;
 use application::{
     ports::Position,
-    transfer::{Beginning, Cut, End, TimeCut},
+    transfer::{Beginning, Cut, CutError, End, TimeCut},
 };
 use chrono::{DateTime, SecondsFormat, Utc};
 
@@ -19,7 +19,10 @@ pub(super) async fn open_source(
 ) -> anyhow::Result<(Source, Cut)> {
     let log = wire::open_source(url, access).await?;
     let Some(end) = until else { return Ok((log, Cut::default())) };
-    let cut = Cut::of(&*log, end).await?;
+    let cut = Cut::of(&*log, end).await.map_err(|error| match error {
+        CutError::Log(error) => anyhow::Error::from(error),
+        error => error.into(),
+    })?;
     Ok((Arc::new(Beginning { log, last: cut.last() }), cut))
 }
 
