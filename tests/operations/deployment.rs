@@ -125,6 +125,9 @@ fn prometheus_and_kubernetes_accept_their_files() {
     // The configuration for a cluster names the file of a key.
     let directory = tempfile::tempdir().unwrap();
     let config = fs::read_to_string(monitoring.join("prometheus-kubernetes.yml")).unwrap();
+    let service = config.split("names: [").nth(1).and_then(|rest| rest.split(']').next()).unwrap();
+    let service = format!("\nkind: Service\nmetadata:\n  name: {service}\n");
+    assert!(text("kubernetes.yaml").contains(&service), "kubernetes.yaml lacks{service}");
     let config = config.replace("/etc/prometheus", directory.path().to_str().unwrap());
     fs::write(directory.path().join("prometheus.yml"), config).unwrap();
     fs::write(directory.path().join("petstore-metrics-key"), "key").unwrap();
