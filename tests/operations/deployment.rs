@@ -13,6 +13,7 @@ use harness::{
     App, Gateway, REX, Startup, free_port, key_file, not_run, petstore, program, python_tool, root, signal,
     succeed, wait_until,
 };
+use regex::Regex;
 use rustix::process::geteuid;
 
 pub(crate) fn file(name: &str) -> PathBuf {
@@ -125,6 +126,9 @@ fn prometheus_and_kubernetes_accept_their_files() {
     // The configuration for a cluster names the file of a key.
     let directory = tempfile::tempdir().unwrap();
     let config = fs::read_to_string(monitoring.join("prometheus-kubernetes.yml")).unwrap();
+    let service = config.split("names: [").nth(1).and_then(|rest| rest.split(']').next()).unwrap();
+    let service = format!("\nkind: Service\nmetadata:\n  name: {service}\n");
+    assert!(text("kubernetes.yaml").contains(&service), "kubernetes.yaml lacks{service}");
     let config = config.replace("/etc/prometheus", directory.path().to_str().unwrap());
     fs::write(directory.path().join("prometheus.yml"), config).unwrap();
     fs::write(directory.path().join("petstore-metrics-key"), "key").unwrap();
@@ -349,19 +353,49 @@ fn a_check_of_the_log_reports_a_deleted_object() {
     assert_eq!(app.get("/readyz").status, 200, "the node itself does not read old commits");
 }
 
+/// Installs the units of these names in a directory, and lets systemd judge each of them with its drop-ins.
+fn verify_units(directory: &Path, names: &[String]) {
+    let scripts = format!("{}/", file("").display());
+    for name in names {
+        let installed = text(name).replace("/usr/local/bin/", &scripts);
+        let installed = installed.replace("/usr/bin/petstore", program().to_str().unwrap());
+        fs::write(directory.join(name), installed).unwrap();
+    }
+    for name in names {
+        let mut check = Command::new("systemd-analyze");
+        succeed(check.args(["verify", "--man=no", "--recursive-errors=yes"]).arg(directory.join(name)));
+    }
+}
+
 #[test]
 fn the_units_for_backups_copies_and_checks_are_valid() {
-    let directory = tempfile::tempdir().unwrap();
     let names = ["backup.service", "backup.timer", "copy.service", "verify.service", "verify.timer"];
     let names = names.map(|name| format!("petstore-{name}"));
-    for name in &names {
-        let installed = text(name).replace("/usr/local/bin/", &format!("{}/", file("").display()));
-        fs::write(directory.path().join(name), installed).unwrap();
+    verify_units(tempfile::tempdir().unwrap().path(), &names);
+    assert!(text("petstore-copy.service").contains("\nRestart=always\n"));
+}
+
+/// Each `cat > /etc/systemd/system/UNIT.d/NAME.conf <<'END'` of the pages.
+#[test]
+fn the_drop_ins_on_the_pages_are_valid() {
+    let drop_in =
+        Regex::new(r"(?s)cat > /etc/systemd/system/([a-z.-]+)\.d/[a-z0-9]+\.conf <<'END'\n(.*?)\nEND\n")
+            .unwrap();
+    let mut found = 0;
+    for page in ["deploy.md", "backup-and-recovery.md"] {
+        let page = fs::read_to_string(root().join("docs").join(page)).unwrap();
+        for documented in drop_in.captures_iter(&page) {
+            let directory = tempfile::tempdir().unwrap();
+            let place = directory.path().join(format!("{}.d", &documented[1]));
+            fs::create_dir(&place).unwrap();
+            let installed = documented[2].replace("/usr/local/bin/", &format!("{}/", file("").display()));
+            fs::write(place.join("documented.conf"), installed).unwrap();
+            verify_units(directory.path(), &[documented[1].to_owned()]);
+            found += 1;
+        }
+        assert_eq!(page.matches("cat > /etc/systemd/system/").count(), drop_in.captures_iter(&page).count());
     }
-    for name in &names {
-        let mut check = Command::new("systemd-analyze");
-        succeed(check.args(["verify", "--man=no"]).arg(directory.path().join(name)));
-    }
+    assert!(found >= 7, "{found}");
 }
 
 #[test]
@@ -415,20 +449,4 @@ fn a_continuous_copy_reports_its_lag_and_when_it_is_complete() {
     signal(following.id(), "TERM");
     assert_eq!(following.wait().unwrap().code(), Some(0), "the command ends in order");
     assert_eq!(petstore(["log", "find", "--pet", "1", "--store", &copy]).code, Some(0));
-}
-
-#[test]
-fn the_units_of_the_backup_and_of_the_copy_are_valid() {
-    let directory = tempfile::tempdir().unwrap();
-    for name in ["petstore-backup.service", "petstore-backup.timer", "petstore-copy.service"] {
-        // The scripts are where the units expect them.
-        let scripts = root().join("docs/deploy");
-        let unit = text(name).replace("/usr/local/bin", scripts.to_str().unwrap());
-        fs::write(directory.path().join(name), unit).unwrap();
-    }
-    for name in ["petstore-backup.timer", "petstore-copy.service"] {
-        let unit = directory.path().join(name);
-        succeed(Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(unit));
-    }
-    assert!(text("petstore-copy.service").contains("\nRestart=always\n"));
 }
