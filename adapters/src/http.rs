@@ -1,6 +1,6 @@
 //! The HTTP adapter, an axum service: the API under `/v1`, its documentation, two pages for people, and the probes.
 //!
-//! A request passes `observe` (the one middleware), its route, the extractors of its handler, and the handler. Reading
+//! A request is routed, then passes the middleware `observe`, the extractors of its handler, and the handler. Reading
 //! order: the routers below, `api/pets` (the operations), `middleware/client` (authentication), `middleware/observe`,
 //! `error` (every error response), then `server` (connections, timeouts, and the limits for slow or silent peers).
 

@@ -35,7 +35,7 @@ use crate::{
     },
 };
 
-/// How long a client waits for its pet to be durable.
+/// After this time, an append counts as hanging. Clients wait equally long.
 pub(crate) const APPEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// The delay before a failed log is tried again.
 const RETRY_DELAY: Duration = Duration::from_millis(500);

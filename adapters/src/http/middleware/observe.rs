@@ -1,5 +1,5 @@
-//! The one middleware. It sees each request before its route's handler and each response after it: request id, framing
-//! check, CORS, panics, common headers, metrics and the request log.
+//! The middleware of all routes. It sees each request before its handler and each response after it: request id, framing
+//! check, CORS, authentication and rate limit, panics, common headers, metrics and the request log.
 //!
 //! One `from_fn` instead of a stack of layers: nine tower layers made a list of 20 pets 14 % slower.
 

@@ -22,12 +22,12 @@ use super::{
 /// Maximum memory of the requests on all connections of a listener, in bytes.
 pub(in crate::http) const MEMORY_MAX: usize = 64 * 1024 * 1024;
 
-/// An eviction frees so much memory, or one slot of this many: it compares all connections, and so must be rare.
+/// The memory that an eviction frees. An eviction compares all connections, and so must be rare.
 pub(super) const MEMORY_FREED: usize = MEMORY_MAX / 8;
+/// An eviction frees 1/64 of the slots.
 const SLOTS_FREED: usize = 64;
 
-/// Unproven connections are evicted first while they hold more than one part of this many, but after an owner that holds
-/// more than one part of this many.
+/// Unproven connections are closed first while they hold more than 1/4, unless one owner holds more than 1/2.
 const UNPROVEN_PART: usize = 4;
 const OWNER_PART: usize = 2;
 
