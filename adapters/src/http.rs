@@ -43,7 +43,7 @@ use api::{orders, pets};
 use middleware::{
     client::has_valid_key,
     framing::require_local_host,
-    observe::{Group, observe},
+    observe::{RouteGroup, observe},
 };
 
 /// The methods that the routes have. Web pages may use them, and every other method is one value in the metrics.
@@ -89,7 +89,7 @@ fn routes(
     open: Router<Arc<AppState>>,
     pages: Router<Arc<AppState>>,
 ) -> Router {
-    let groups = [(protected, Group::Protected), (open, Group::Open), (pages, Group::Pages)];
+    let groups = [(protected, RouteGroup::Protected), (open, RouteGroup::Open), (pages, RouteGroup::Pages)];
     let observed = groups.map(|(routes, group)| {
         let routes = routes.method_not_allowed_fallback(fallback::method_not_allowed);
         routes.layer(from_fn_with_state((state.clone(), origins.clone(), group), observe))
