@@ -34,7 +34,7 @@ impl Authenticated {
     /// Rejects a client whose key lacks a scope. The connection counts as proven only after this check.
     pub(crate) fn require(&self, scope: Scope) -> Result<(), ApiError> {
         require(self.principal.scopes, scope)?;
-        self.in_flight.accept(&self.principal.owner);
+        self.in_flight.prove(&self.principal.owner);
         Ok(())
     }
 }

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use super::{
     ListenerSettings,
-    activity::{Activity, State},
+    activity::{Activity, ConnectionState},
 };
 
 /// Maximum memory of the requests on all connections of a listener, in bytes.
@@ -113,7 +113,7 @@ impl OpenConnections {
         &self,
         open: &mut BTreeMap<(IpNet, u64), Arc<Activity>>,
         candidates: &[Arc<Activity>],
-        amount: fn(&State) -> usize,
+        amount: fn(&ConnectionState) -> usize,
         limit: usize,
         kept: usize,
     ) {

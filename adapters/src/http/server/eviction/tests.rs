@@ -40,7 +40,7 @@ impl TestListener {
         let activity = Activity::begin(&self.listener, address, is_trusted);
         let request = activity.begin_request(&Request::new(()));
         if let Some(owner) = owner {
-            request.accept(&OwnerId(owner.to_string().into()));
+            request.prove(&OwnerId(owner.to_string().into()));
         }
         self.open.push(Connection { activity, request: Some(request) });
         self.open.last().unwrap()
