@@ -34,7 +34,7 @@ use crate::{
     store_url::StoreUrl,
 };
 
-pub(crate) use log::{AccessArguments, LogCommand, SourceArgument, time};
+pub(crate) use log::{AcceptArguments, AccessArguments, LogCommand, SourceArgument, time};
 
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The variable of an API key. There is no flag, because other users can see arguments.

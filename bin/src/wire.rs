@@ -181,15 +181,17 @@ pub(crate) const DAMAGE_ADVICE: &str = "restore a backup, or copy the intact com
 
 /// Adds advice to the error of a log that is damaged or lacks the recorded commit.
 fn advise(error: LogError, arguments: &ServeArguments) -> LogError {
-    let advice = match (error.fault, arguments.state_directory()) {
-        (Fault::AnotherLog, Some(state)) => {
-            format!(
-                "restore the log, or accept it as it is with {}",
-                accept_command(&arguments.store.store, &state)
-            )
-        }
-        (Fault::Damaged, _) => DAMAGE_ADVICE.to_owned(),
-        _ => return error,
+    let advice = if error.fault == Fault::Damaged {
+        DAMAGE_ADVICE.to_owned()
+    } else if error.fault == Fault::AnotherLog
+        && let Some(state) = arguments.state_directory()
+    {
+        format!(
+            "restore the log, or accept it as it is with {}",
+            accept_command(&arguments.store.store, &state)
+        )
+    } else {
+        return error;
     };
     error.fault.error(format!("{error}; {advice}"))
 }

@@ -147,8 +147,12 @@ impl ConnectionState {
 }
 
 impl Activity {
-    /// Begins a connection. Evicts others if all slots of the listener are taken.
-    pub(super) fn begin(listener: &Arc<OpenConnections>, peer: IpAddr, is_trusted: bool) -> Arc<Self> {
+    /// Begins a connection. Evicts others if all slots of the listener, or as many as its address may have, are taken.
+    pub(super) fn begin(
+        listener: &Arc<OpenConnections>,
+        peer: IpAddr,
+        address_limit: Option<usize>,
+    ) -> Arc<Self> {
         let connection = Arc::new(Self {
             key: (network(peer), listener.accepted.fetch_add(1, Relaxed)),
             peer,
@@ -157,7 +161,7 @@ impl Activity {
             listener: listener.clone(),
             watchdog: AtomicWaker::new(),
         });
-        listener.insert(connection.clone(), is_trusted);
+        listener.insert(connection.clone(), address_limit);
         connection
     }
 

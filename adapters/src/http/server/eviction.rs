@@ -14,10 +14,7 @@ use application::OwnerId;
 use ipnet::IpNet;
 use parking_lot::Mutex;
 
-use super::{
-    ListenerSettings,
-    activity::{Activity, ConnectionState},
-};
+use super::activity::{Activity, ConnectionState};
 
 /// Maximum memory of the requests on all connections of a listener, in bytes.
 pub(in crate::http) const MEMORY_MAX: usize = 64 * 1024 * 1024;
@@ -47,8 +44,6 @@ pub(in crate::http) struct OpenConnections {
     pub(in crate::http) name: &'static str,
     /// Maximum number of open connections.
     pub(in crate::http) limit: usize,
-    /// Maximum number of open connections per client address.
-    address_limit: Option<usize>,
     /// The memory of all connections, in bytes.
     pub(in crate::http) held: AtomicUsize,
     /// The memory of evicted connections, which is free when their tasks have ended.
@@ -60,9 +55,8 @@ pub(in crate::http) struct OpenConnections {
 }
 
 impl OpenConnections {
-    pub(super) fn new(name: &'static str, settings: &ListenerSettings) -> Self {
-        let (limit, address_limit) = (settings.connections_max, settings.connections_per_address);
-        Self { name, limit, address_limit, ..Self::default() }
+    pub(super) fn new(name: &'static str, limit: usize) -> Self {
+        Self { name, limit, ..Self::default() }
     }
 
     pub(in crate::http) fn open(&self) -> usize {
@@ -70,10 +64,10 @@ impl OpenConnections {
     }
 
     /// Adds a connection. Evicts others if all slots, or all slots of its address, are taken.
-    pub(super) fn insert(&self, connection: Arc<Activity>, is_trusted: bool) {
+    pub(super) fn insert(&self, connection: Arc<Activity>, address_limit: Option<usize>) {
         let mut open = self.connections.lock();
         let (address, id) = connection.key;
-        if let Some(limit) = self.address_limit.filter(|_| !is_trusted) {
+        if let Some(limit) = address_limit {
             let same_address: Vec<_> =
                 open.range((address, 0)..(address, id)).map(|(_, other)| other.clone()).collect();
             self.evict(&mut open, &same_address, |_| 1, limit, limit - 1);

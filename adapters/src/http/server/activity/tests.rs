@@ -8,8 +8,8 @@ use super::*;
 use crate::http::server::tests::SETTINGS;
 
 fn connect() -> Arc<Activity> {
-    let listener = Arc::new(OpenConnections::new("test", &SETTINGS));
-    Activity::begin(&listener, Ipv4Addr::LOCALHOST.into(), false)
+    let listener = Arc::new(OpenConnections::new("test", SETTINGS.connections_max));
+    Activity::begin(&listener, Ipv4Addr::LOCALHOST.into(), None)
 }
 
 impl Activity {
@@ -173,9 +173,9 @@ proptest! {
     fn the_memory_of_a_listener_is_that_of_its_connections(
         steps in proptest::collection::vec((0..6_usize, 0..3_usize, 0..50_usize), 0..60),
     ) {
-        let listener = Arc::new(OpenConnections::new("test", &SETTINGS));
+        let listener = Arc::new(OpenConnections::new("test", SETTINGS.connections_max));
         let connections: Vec<_> =
-            (0..3).map(|_| Activity::begin(&listener, Ipv4Addr::LOCALHOST.into(), false)).collect();
+            (0..3).map(|_| Activity::begin(&listener, Ipv4Addr::LOCALHOST.into(), None)).collect();
         let held = || {
             connections.iter().map(|connection| connection.state.lock().held).sum::<usize>()
         };
