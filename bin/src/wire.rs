@@ -17,16 +17,14 @@ use application::{
     Options, PetStore, ReplayProgress,
     ports::{Clock as _, EventLog, Fault, LogError, LogIdentity, Version},
 };
-use tokio::{
-    sync::Mutex,
-    time::{self, Instant},
-};
+use tokio::time::{self, Instant};
 
 use crate::{
     config::{AccessArguments, ServeArguments},
     engines::{EngineEntry, Location, Log, Source},
     file_owner::check_owner,
     output,
+    state_recorder::LogRecorder,
     store_url::StoreUrl,
 };
 
@@ -34,7 +32,6 @@ use crate::{
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a command waits for its log to close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-const RECORD_INTERVAL: Duration = Duration::from_secs(3);
 const START_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Opens the log, and creates it if it does not exist.
@@ -197,7 +194,7 @@ fn advise(error: LogError, arguments: &ServeArguments) -> LogError {
 }
 
 /// The command that accepts the log with this URL, for the state file in this directory.
-fn accept_command(url: &StoreUrl, state: &Path) -> String {
+pub(crate) fn accept_command(url: &StoreUrl, state: &Path) -> String {
     let quoted = |text: &dyn Display| output::shell_quoted(&text.to_string());
     format!("petstore log accept --store {} --state {}", quoted(url), quoted(&state.display()))
 }
@@ -218,79 +215,6 @@ pub(crate) fn state_file(url: &StoreUrl, directory: &Path) -> Result<Option<Stat
     let record = StateFile::of(name, directory);
     check_owner(record.file()).map_err(|error| Fault::CannotOpen.error(error))?;
     Ok(Some(record))
-}
-
-/// Updates the state file, if there is one.
-#[derive(Clone)]
-pub(crate) struct LogRecorder {
-    record: Option<Arc<StateFile>>,
-    last: Arc<Mutex<LastUpdate>>,
-}
-
-#[derive(Default)]
-struct LastUpdate {
-    /// The recorded log. It is not recorded again, because the operator may have accepted another log in the meantime.
-    recorded: Option<LogIdentity>,
-    failure: LogOnce,
-}
-
-impl LogRecorder {
-    fn new(url: &StoreUrl, state: Option<&Path>) -> Result<Self, LogError> {
-        let none = Self { record: None, last: Arc::default() };
-        let Some(directory) = state else { return Ok(none) };
-        let Some(record) = state_file(url, directory)? else { return Ok(none) };
-        record.prepare().map_err(|error| {
-            Fault::CannotOpen.error(format!(
-                "the state file cannot be written to {} ({error}): name another directory with --state, or \
-                 pass --state none to run without a state file",
-                directory.display()
-            ))
-        })?;
-        Ok(Self { record: Some(Arc::new(record)), last: Arc::default() })
-    }
-
-    fn read(&self, url: &StoreUrl) -> Result<Option<LogIdentity>, LogError> {
-        let Some(record) = &self.record else { return Ok(None) };
-        record.read().map_err(|error| {
-            let file = record.file();
-            let directory = file.parent().unwrap_or(Path::new("."));
-            Fault::CannotOpen.error(format!(
-                "the state file {} cannot be used ({error}): restore it, or accept the log as it is with {}",
-                file.display(),
-                accept_command(url, directory)
-            ))
-        })
-    }
-
-    /// Records the newest commit that the store has applied.
-    pub(crate) async fn record(&self, identity: Option<LogIdentity>) {
-        let (Some(identity), Some(record)) = (identity, self.record.clone()) else { return };
-        if self.last.lock().await.recorded == Some(identity) {
-            return;
-        }
-        let updated = tokio::task::spawn_blocking(move || record.advance(identity)).await;
-        // A runtime that shuts down cancels the work.
-        let Ok(updated) = updated else { return };
-        let mut last = self.last.lock().await;
-        if updated.is_ok() {
-            last.recorded = Some(identity);
-        }
-        if let Change::Failed(reason) = last.failure.attempt(updated.as_ref().err()) {
-            tracing::warn!(target: "petstore::service", error = %reason, "cannot update the state file");
-        }
-    }
-
-    /// Records the first commit, and then every few seconds and whenever the health changes, for as long as it is
-    /// polled. So a node that stops following its log records the newest commit that it has applied.
-    pub(crate) async fn run(self, store: Arc<PetStore>) {
-        let mut health = store.health_changes();
-        store.first_applied().await;
-        loop {
-            self.record(store.identity()).await;
-            // An error is impossible: the store holds the sender.
-            let _ = time::timeout(RECORD_INTERVAL, health.changed()).await;
-        }
-    }
 }
 
 /// Loads the key file, and reloads it when it changes. Creates it with a first key if it does not exist.
