@@ -21,7 +21,7 @@ const RECORD_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Updates the state file, if there is one.
 #[derive(Clone)]
-pub(crate) struct LogRecorder {
+pub(crate) struct StateRecorder {
     record: Option<Arc<StateFile>>,
     last: Arc<Mutex<LastUpdate>>,
 }
@@ -33,7 +33,7 @@ struct LastUpdate {
     failure: LogOnce,
 }
 
-impl LogRecorder {
+impl StateRecorder {
     pub(crate) fn new(url: &StoreUrl, state: Option<&Path>) -> Result<Self, LogError> {
         let none = Self { record: None, last: Arc::default() };
         let Some(directory) = state else { return Ok(none) };

@@ -24,7 +24,7 @@ use crate::{
     engines::{EngineEntry, Location, Log, Source},
     file_owner::check_owner,
     output,
-    state_recorder::LogRecorder,
+    state_recorder::StateRecorder,
     store_url::StoreUrl,
 };
 
@@ -118,13 +118,13 @@ pub(crate) async fn open_source_to(
 pub(crate) async fn open_store(
     arguments: &ServeArguments,
     progress: &Arc<ReplayProgress>,
-) -> Result<(PetStore, LogRecorder), LogError> {
+) -> Result<(PetStore, StateRecorder), LogError> {
     let deadline = Instant::now() + START_TIMEOUT;
-    let mut log = LogOnce::default();
+    let mut reported = LogOnce::default();
     loop {
         match try_to_open_store(arguments, progress).await {
             Err(error) if error.fault == Fault::Unreachable && Instant::now() < deadline => {
-                if let Change::Failed(error) = log.attempt(Some(&error)) {
+                if let Change::Failed(error) = reported.attempt(Some(&error)) {
                     tracing::warn!(target: "petstore::service", %error, "storage engine unreachable, retrying");
                 }
                 time::sleep(START_RETRY_DELAY).await;
@@ -137,10 +137,10 @@ pub(crate) async fn open_store(
 async fn try_to_open_store(
     arguments: &ServeArguments,
     progress: &Arc<ReplayProgress>,
-) -> Result<(PetStore, LogRecorder), LogError> {
+) -> Result<(PetStore, StateRecorder), LogError> {
     let (url, required) = (&arguments.store.store, arguments.require_durability);
     let pets_max = arguments.max_pets;
-    let recorder = LogRecorder::new(url, arguments.state_directory().as_deref())?;
+    let recorder = StateRecorder::new(url, arguments.state_directory().as_deref())?;
     let known = recorder.read(url)?;
     let log = open_known_log(url, known).await?;
     let durability = log.durability();
