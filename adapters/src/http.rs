@@ -1,12 +1,13 @@
 //! The HTTP adapter, an axum service: the API under `/v1`, its documentation, two pages for people, and the probes.
 //!
 //! A request is routed, then passes the middleware `observe`, the extractors of its handler, and the handler. Reading
-//! order: the routers below, `api/pets` (the operations), `middleware/client` (authentication), `middleware/observe`,
-//! `error` (every error response), then `server` (connections, timeouts, and the limits for slow or silent peers).
+//! order: the routers below, `api/pets` (the operations), `authentication`, `middleware/observe`, `error` (every error
+//! response), then `server` (connections, timeouts, and the limits for slow or silent peers).
 
 mod admin;
 mod api;
 mod app_state;
+mod authentication;
 mod error;
 mod fallback;
 mod middleware;
@@ -40,8 +41,8 @@ pub use settings::{ContactUrl, HttpSettings, InvalidSetting, ServerUrl};
 
 use admin::{log, metrics, probes};
 use api::{orders, pets};
+use authentication::has_valid_key;
 use middleware::{
-    client::has_valid_key,
     framing::require_local_host,
     observe::{RouteGroup, observe},
 };

@@ -21,7 +21,6 @@ use futures_util::{
 use tracing::{Instrument as _, Span};
 
 use super::{
-    client::{Authenticated, authenticate},
     client_address,
     cors::{self, Origins},
     framing, rate_limit,
@@ -33,6 +32,7 @@ use crate::http::{
     METHODS,
     api::log_position::{LOG_POSITION, log_position},
     app_state::AppState,
+    authentication::{Authenticated, authenticate},
     error::ApiError,
     server::InFlightRequest,
 };

@@ -17,7 +17,7 @@ use tower::Service as _;
 
 use super::*;
 use crate::access::{Authenticator, KeyId, Principal, RejectedKey, Scope, Scopes};
-use crate::http::{HttpSettings, document, middleware::client::scope_of, public, server::tests::in_flight};
+use crate::http::{HttpSettings, authentication::scope_of, document, public, server::tests::in_flight};
 
 /// Knows one key.
 struct Keys;

@@ -13,9 +13,14 @@ use axum::{
     http::{HeaderMap, Method, header::AUTHORIZATION, request::Parts},
 };
 
-use super::{observe::RequestContext, rate_limit};
+use super::{
+    api::log_position,
+    app_state::AppState,
+    error::ApiError,
+    middleware::{observe::RequestContext, rate_limit},
+    server::InFlightRequest,
+};
 use crate::access::{Authenticator, Balance, Principal, Scope, Scopes};
-use crate::http::{api::log_position, app_state::AppState, error::ApiError, server::InFlightRequest};
 
 /// The beginning of the `Authorization` header, in any case.
 const SCHEME: &[u8] = b"bearer ";
