@@ -132,10 +132,12 @@ pub fn serve_admin(
 ) -> BoxFuture<'static, ()> {
     let address = listener.local_addr().map_or(Ipv4Addr::UNSPECIFIED.into(), |address| address.ip());
     let router = admin(&state, address);
-    let ending = state.clone();
-    let shutdown = Box::pin(async move {
-        shutdown.await;
-        ending.ending.send_replace(true);
-    });
-    Box::pin(server::run("admin", listener, router, state, settings, shutdown))
+    let shutdown = {
+        let state = state.clone();
+        async move {
+            shutdown.await;
+            state.ending.send_replace(true);
+        }
+    };
+    Box::pin(server::run("admin", listener, router, state, settings, Box::pin(shutdown)))
 }

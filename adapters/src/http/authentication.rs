@@ -104,7 +104,7 @@ pub(crate) fn authenticate(
     headers: &HeaderMap,
     context: &RequestContext,
 ) -> Result<Authenticated, ApiError> {
-    let address = context.client;
+    let address = context.client_address;
     let authenticate = |key| {
         state.keys.authenticate(key).map_err(|rejected| {
             match state.failed_auth.as_ref().map_or(Ok(()), |limit| limit.count(address)) {

@@ -53,7 +53,7 @@ pub(crate) struct RequestContext {
     group: RouteGroup,
     route: Option<MatchedPath>,
     /// The address of the client, as far as trusted proxies report it.
-    pub(crate) client: IpAddr,
+    pub(crate) client_address: IpAddr,
     pub(crate) in_flight: Arc<InFlightRequest>,
     /// The owner of the key, on routes that need one. Only authenticated clients see the position of the log.
     pub(crate) authenticated: Result<Authenticated, ApiError>,
@@ -116,7 +116,7 @@ impl RequestContext {
         Self {
             group,
             route: request.extensions().get().cloned(),
-            client: client_address::of(in_flight.peer(), &state.settings.trusted_proxies, headers),
+            client_address: client_address::of(in_flight.peer(), &state.settings.trusted_proxies, headers),
             in_flight,
             authenticated: Err(ApiError::MissingKey),
             method: request.method().clone(),
