@@ -1,12 +1,13 @@
 //! The HTTP adapter, an axum service: the API under `/v1`, its documentation, two pages for people, and the probes.
 //!
-//! A request passes `observe` (the one middleware), its route, the extractors of its handler, and the handler. Reading
-//! order: the routers below, `api/pets` (the operations), `middleware/client` (authentication), `middleware/observe`,
-//! `error` (every error response), then `server` (connections, timeouts, and the limits for slow or silent peers).
+//! A request is routed, then passes the middleware `observe`, the extractors of its handler, and the handler. Reading
+//! order: the routers below, `api/pets` (the operations), `authentication`, `middleware/observe`, `error` (every error
+//! response), then `server` (connections, timeouts, and the limits for slow or silent peers).
 
 mod admin;
 mod api;
 mod app_state;
+mod authentication;
 mod error;
 mod fallback;
 mod middleware;
@@ -40,10 +41,10 @@ pub use settings::{ContactUrl, HttpSettings, InvalidSetting, ServerUrl};
 
 use admin::{log, metrics, probes};
 use api::{orders, pets};
+use authentication::has_valid_key;
 use middleware::{
-    client::has_valid_key,
     framing::require_local_host,
-    observe::{Group, observe},
+    observe::{RouteGroup, observe},
 };
 
 /// The methods that the routes have. Web pages may use them, and every other method is one value in the metrics.
@@ -89,7 +90,7 @@ fn routes(
     open: Router<Arc<AppState>>,
     pages: Router<Arc<AppState>>,
 ) -> Router {
-    let groups = [(protected, Group::Protected), (open, Group::Open), (pages, Group::Pages)];
+    let groups = [(protected, RouteGroup::Protected), (open, RouteGroup::Open), (pages, RouteGroup::Pages)];
     let observed = groups.map(|(routes, group)| {
         let routes = routes.method_not_allowed_fallback(fallback::method_not_allowed);
         routes.layer(from_fn_with_state((state.clone(), origins.clone(), group), observe))
@@ -131,10 +132,12 @@ pub fn serve_admin(
 ) -> BoxFuture<'static, ()> {
     let address = listener.local_addr().map_or(Ipv4Addr::UNSPECIFIED.into(), |address| address.ip());
     let router = admin(&state, address);
-    let ending = state.clone();
-    let shutdown = Box::pin(async move {
-        shutdown.await;
-        ending.ending.send_replace(true);
-    });
-    Box::pin(server::run("admin", listener, router, state, settings, shutdown))
+    let shutdown = {
+        let state = state.clone();
+        async move {
+            shutdown.await;
+            state.ending.send_replace(true);
+        }
+    };
+    Box::pin(server::run("admin", listener, router, state, settings, Box::pin(shutdown)))
 }

@@ -44,7 +44,7 @@ pub enum WriteError {
     RequestKeyReused,
     /// The pet limit has been reached.
     #[error("the pet limit has been reached; contact the operator")]
-    Full,
+    PetLimitReached,
     /// All ids are assigned.
     #[error(transparent)]
     IdsExhausted(#[from] IdsExhausted),

@@ -24,7 +24,8 @@ pub trait LogSource: Send + Sync + 'static {
     /// still remove. Records before a damaged or missing one are returned; the read after them fails.
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError>;
 
-    /// Returns the last position, as up to date as the engine can know.
+    /// Returns the last position, as up to date as the engine can know. An [`EventLog`] fails here while it is closed after
+    /// a failed write.
     async fn head(&self) -> Result<Position, LogError>;
 
     /// Returns when there may be a record after `after`, or after `timeout`. A hint: it may return early.

@@ -30,10 +30,11 @@ use clap_complete::Shell;
 
 use crate::{
     commands::{health::HealthArguments, keys::KeysCommand},
+    engines::EngineEntry,
     store_url::StoreUrl,
 };
 
-pub(crate) use log::{AccessArguments, LogCommand, SourceArgument, time};
+pub(crate) use log::{AcceptArguments, AccessArguments, LogCommand, SourceArgument, time};
 
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The variable of an API key. There is no flag, because other users can see arguments.
@@ -228,18 +229,24 @@ pub(crate) struct AddressArguments {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StoreArgument {
-    /// Where the log is stored: sled:PATH, sqlite:PATH, `postgres://USER@HOST/DATABASE`, `nats://HOST:PORT/STREAM`,
-    /// `s3://BUCKET/PREFIX`, or memory: (lost when the process ends). Pass passwords in PGPASSWORD or a passfile
-    /// (PostgreSQL), in `NATS_PASSWORD` or a creds file (NATS), or in `AWS_SECRET_ACCESS_KEY` (object storage), not in the
-    /// URL.
     #[arg(
         long,
+        help = store_help(),
         env = "PETSTORE_STORE",
         hide_env_values = true,
         default_value = "sled:petstore-data/log",
         value_name = "URL"
     )]
     pub(crate) store: StoreUrl,
+}
+
+/// The help for `--store`, with the engines of this build.
+fn store_help() -> String {
+    format!(
+        "Where the log is stored: {} (lost when the process ends). Pass passwords in PGPASSWORD or a passfile (PostgreSQL), \
+         in NATS_PASSWORD or a creds file (NATS), or in AWS_SECRET_ACCESS_KEY (object storage), not in the URL",
+        EngineEntry::url_forms()
+    )
 }
 
 impl ServeArguments {

@@ -147,7 +147,7 @@ impl EngineEntry {
         self.schemes[0]
     }
 
-    /// The URL forms of all engines, for messages.
+    /// The URL forms of all engines, for messages. `memory:` comes last.
     pub(crate) fn url_forms() -> String {
         ENGINES.iter().map(Self::url_form).collect::<Vec<_>>().join(", ")
     }

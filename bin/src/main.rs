@@ -9,6 +9,7 @@ mod file_owner;
 mod output;
 mod service_manager;
 mod service_output;
+mod state_recorder;
 mod stop_signals;
 mod store_url;
 mod wire;

@@ -17,16 +17,14 @@ use application::{
     Options, PetStore, ReplayProgress,
     ports::{Clock as _, EventLog, Fault, LogError, LogIdentity, Version},
 };
-use tokio::{
-    sync::Mutex,
-    time::{self, Instant},
-};
+use tokio::time::{self, Instant};
 
 use crate::{
     config::{AccessArguments, ServeArguments},
     engines::{EngineEntry, Location, Log, Source},
     file_owner::check_owner,
     output,
+    state_recorder::StateRecorder,
     store_url::StoreUrl,
 };
 
@@ -34,7 +32,6 @@ use crate::{
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a command waits for its log to close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-const RECORD_INTERVAL: Duration = Duration::from_secs(3);
 const START_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Opens the log, and creates it if it does not exist.
@@ -121,13 +118,13 @@ pub(crate) async fn open_source_to(
 pub(crate) async fn open_store(
     arguments: &ServeArguments,
     progress: &Arc<ReplayProgress>,
-) -> Result<(PetStore, LogRecorder), LogError> {
+) -> Result<(PetStore, StateRecorder), LogError> {
     let deadline = Instant::now() + START_TIMEOUT;
-    let mut log = LogOnce::default();
+    let mut reported = LogOnce::default();
     loop {
         match try_to_open_store(arguments, progress).await {
             Err(error) if error.fault == Fault::Unreachable && Instant::now() < deadline => {
-                if let Change::Failed(error) = log.attempt(Some(&error)) {
+                if let Change::Failed(error) = reported.attempt(Some(&error)) {
                     tracing::warn!(target: "petstore::service", %error, "storage engine unreachable, retrying");
                 }
                 time::sleep(START_RETRY_DELAY).await;
@@ -140,10 +137,10 @@ pub(crate) async fn open_store(
 async fn try_to_open_store(
     arguments: &ServeArguments,
     progress: &Arc<ReplayProgress>,
-) -> Result<(PetStore, LogRecorder), LogError> {
+) -> Result<(PetStore, StateRecorder), LogError> {
     let (url, required) = (&arguments.store.store, arguments.require_durability);
     let pets_max = arguments.max_pets;
-    let recorder = LogRecorder::new(url, arguments.state_directory().as_deref())?;
+    let recorder = StateRecorder::new(url, arguments.state_directory().as_deref())?;
     let known = recorder.read(url)?;
     let log = open_known_log(url, known).await?;
     let durability = log.durability();
@@ -181,21 +178,23 @@ pub(crate) const DAMAGE_ADVICE: &str = "restore a backup, or copy the intact com
 
 /// Adds advice to the error of a log that is damaged or lacks the recorded commit.
 fn advise(error: LogError, arguments: &ServeArguments) -> LogError {
-    let advice = match (error.fault, arguments.state_directory()) {
-        (Fault::AnotherLog, Some(state)) => {
-            format!(
-                "restore the log, or accept it as it is with {}",
-                accept_command(&arguments.store.store, &state)
-            )
-        }
-        (Fault::Damaged, _) => DAMAGE_ADVICE.to_owned(),
-        _ => return error,
+    let advice = if error.fault == Fault::Damaged {
+        DAMAGE_ADVICE.to_owned()
+    } else if error.fault == Fault::AnotherLog
+        && let Some(state) = arguments.state_directory()
+    {
+        format!(
+            "restore the log, or accept it as it is with {}",
+            accept_command(&arguments.store.store, &state)
+        )
+    } else {
+        return error;
     };
     error.fault.error(format!("{error}; {advice}"))
 }
 
 /// The command that accepts the log with this URL, for the state file in this directory.
-fn accept_command(url: &StoreUrl, state: &Path) -> String {
+pub(crate) fn accept_command(url: &StoreUrl, state: &Path) -> String {
     let quoted = |text: &dyn Display| output::shell_quoted(&text.to_string());
     format!("petstore log accept --store {} --state {}", quoted(url), quoted(&state.display()))
 }
@@ -216,79 +215,6 @@ pub(crate) fn state_file(url: &StoreUrl, directory: &Path) -> Result<Option<Stat
     let record = StateFile::of(name, directory);
     check_owner(record.file()).map_err(|error| Fault::CannotOpen.error(error))?;
     Ok(Some(record))
-}
-
-/// Updates the state file, if there is one.
-#[derive(Clone)]
-pub(crate) struct LogRecorder {
-    record: Option<Arc<StateFile>>,
-    last: Arc<Mutex<LastUpdate>>,
-}
-
-#[derive(Default)]
-struct LastUpdate {
-    /// The recorded log. It is not recorded again, because the operator may have accepted another log in the meantime.
-    recorded: Option<LogIdentity>,
-    failure: LogOnce,
-}
-
-impl LogRecorder {
-    fn new(url: &StoreUrl, state: Option<&Path>) -> Result<Self, LogError> {
-        let none = Self { record: None, last: Arc::default() };
-        let Some(directory) = state else { return Ok(none) };
-        let Some(record) = state_file(url, directory)? else { return Ok(none) };
-        record.prepare().map_err(|error| {
-            Fault::CannotOpen.error(format!(
-                "the state file cannot be written to {} ({error}): name another directory with --state, or \
-                 pass --state none to run without a state file",
-                directory.display()
-            ))
-        })?;
-        Ok(Self { record: Some(Arc::new(record)), last: Arc::default() })
-    }
-
-    fn read(&self, url: &StoreUrl) -> Result<Option<LogIdentity>, LogError> {
-        let Some(record) = &self.record else { return Ok(None) };
-        record.read().map_err(|error| {
-            let file = record.file();
-            let directory = file.parent().unwrap_or(Path::new("."));
-            Fault::CannotOpen.error(format!(
-                "the state file {} cannot be used ({error}): restore it, or accept the log as it is with {}",
-                file.display(),
-                accept_command(url, directory)
-            ))
-        })
-    }
-
-    /// Records the newest commit that the store has applied.
-    pub(crate) async fn record(&self, identity: Option<LogIdentity>) {
-        let (Some(identity), Some(record)) = (identity, self.record.clone()) else { return };
-        if self.last.lock().await.recorded == Some(identity) {
-            return;
-        }
-        let updated = tokio::task::spawn_blocking(move || record.advance(identity)).await;
-        // A runtime that shuts down cancels the work.
-        let Ok(updated) = updated else { return };
-        let mut last = self.last.lock().await;
-        if updated.is_ok() {
-            last.recorded = Some(identity);
-        }
-        if let Change::Failed(reason) = last.failure.attempt(updated.as_ref().err()) {
-            tracing::warn!(target: "petstore::service", error = %reason, "cannot update the state file");
-        }
-    }
-
-    /// Records the first commit, and then every few seconds and whenever the health changes, for as long as it is
-    /// polled. So a node that stops following its log records the newest commit that it has applied.
-    pub(crate) async fn run(self, store: Arc<PetStore>) {
-        let mut health = store.health_changes();
-        store.first_applied().await;
-        loop {
-            self.record(store.identity()).await;
-            // An error is impossible: the store holds the sender.
-            let _ = time::timeout(RECORD_INTERVAL, health.changed()).await;
-        }
-    }
 }
 
 /// Loads the key file, and reloads it when it changes. Creates it with a first key if it does not exist.

@@ -100,7 +100,7 @@ fn adapter_modules_never_use_each_other() {
 fn only_the_engine_table_names_engines_and_only_the_wiring_other_adapters() {
     let in_file = |path: &Path, name| path.ends_with(Path::new("bin/src").join(name));
     for (path, text) in sources("bin/src") {
-        let engines = ["Sled", "Sqlite", "MemoryLog", "PostgresLog", "NatsLog"];
+        let engines = ["Sled", "Sqlite", "MemoryLog", "PostgresLog", "NatsLog", "ObjectLog"];
         for concrete in engines.iter().filter(|_| !in_file(&path, "engines.rs")) {
             assert!(!text.contains(concrete), "{} names {concrete}", path.display());
         }

@@ -41,7 +41,7 @@ pub type SledLog = EmbeddedLog<Sled>;
 pub struct Sled {
     db: ::sled::Db,
     /// A separate handle to sled's file, because sled's flush writes without syncing.
-    records: File,
+    file: File,
 }
 
 impl Engine for Sled {
@@ -109,7 +109,7 @@ impl Engine for Sled {
     fn append(&self, first: Position, records: &[Record]) -> Result<(), LogError> {
         let written = self.db.apply_batch(chunks::batch(first, records)).and_then(|()| self.db.flush());
         written.map_err(log_error("writing to the log"))?;
-        self.records.sync_data().map_err(io_error("syncing the log"))
+        self.file.sync_data().map_err(io_error("syncing the log"))
     }
 
     /// sled does not always wake its callers after a failed write.
@@ -163,8 +163,8 @@ impl Sled {
             .segment_size(SEGMENT)
             .flush_every_ms(None);
         let db = config.open().map_err(log_error("opening the log"))?;
-        let records = private_files::open(&self::records(layout)).map_err(io_error("opening the log"))?;
-        Ok(Self { db, records })
+        let file = private_files::open(&records(layout)).map_err(io_error("opening the log"))?;
+        Ok(Self { db, file })
     }
 
     fn assemble(&self, position: Position) -> Result<(Version, Bytes), LogError> {

@@ -70,7 +70,7 @@ pub(crate) enum ApiError {
     Unavailable(Cow<'static, str>),
     /// Unavailable until an operator acts, so without `Retry-After`.
     #[error("{0}")]
-    Full(String),
+    PetLimitReached(String),
     #[error("this node has not reached the requested Log-Position yet, or its log has another history")]
     NotCaughtUp,
 }
@@ -110,7 +110,9 @@ impl ApiError {
                 (StatusCode::TOO_MANY_REQUESTS, "rate_limited")
             }
             Self::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
-            Self::Unavailable(_) | Self::Full(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+            Self::Unavailable(_) | Self::PetLimitReached(_) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
+            }
             Self::NotCaughtUp => (StatusCode::SERVICE_UNAVAILABLE, "not_caught_up"),
         }
     }
@@ -123,7 +125,7 @@ impl ApiError {
         match self.status() {
             StatusCode::UNAUTHORIZED if *self == Self::MissingKey => Some((WWW_AUTHENTICATE, CHALLENGE)),
             StatusCode::UNAUTHORIZED => Some((WWW_AUTHENTICATE, CHALLENGE_INVALID_KEY)),
-            StatusCode::SERVICE_UNAVAILABLE if matches!(self, Self::Full(_)) => None,
+            StatusCode::SERVICE_UNAVAILABLE if matches!(self, Self::PetLimitReached(_)) => None,
             StatusCode::SERVICE_UNAVAILABLE => Some((RETRY_AFTER, RETRY_AFTER_SECONDS)),
             // The rest of the body would be parsed as the next request. hyper drops the header on HTTP/2.
             StatusCode::REQUEST_TIMEOUT => Some((CONNECTION, HeaderValue::from_static("close"))),
@@ -182,7 +184,7 @@ impl From<WriteError> for ApiError {
         match error {
             WriteError::Busy => Self::Busy("too many requests are waiting"),
             WriteError::Unavailable(fault) => fault.into(),
-            WriteError::Full => Self::Full(error.to_string()),
+            WriteError::PetLimitReached => Self::PetLimitReached(error.to_string()),
             WriteError::RequestKeyReused => Self::IdempotencyKeyReused,
             WriteError::IdsExhausted(error) => {
                 tracing::error!(target: "petstore::http", %error, "cannot add a pet");

@@ -3,7 +3,7 @@
 
 use axum::http::Uri;
 
-use super::{error::ApiError, middleware::client::Client};
+use super::{authentication::Client, error::ApiError};
 
 pub(super) async fn api_not_found(_: Client, uri: Uri) -> ApiError {
     // axum removes /v1 from the path.

@@ -1,7 +1,5 @@
-//! Everything that is the same for all requests: the middleware `observe`, the extractors that authenticate the client,
-//! and their parts.
+//! Everything that is the same for all requests: the middleware `observe` and its parts.
 
-pub(crate) mod client;
 pub(crate) mod client_address;
 pub(crate) mod cors;
 pub(crate) mod failed_auth;

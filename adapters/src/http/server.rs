@@ -68,7 +68,7 @@ pub(super) async fn run(
     settings: ListenerSettings,
     mut shutdown: BoxFuture<'static, ()>,
 ) {
-    let open = Arc::new(OpenConnections::new(name, &settings));
+    let open = Arc::new(OpenConnections::new(name, settings.connections_max));
     state.listeners.lock().push(open.clone());
     let (drain, draining) = watch::channel(false);
     let mut connections = JoinSet::new();
@@ -82,7 +82,8 @@ pub(super) async fn run(
             accepted = Listener::accept(&mut listener), if connections.len() <= settings.connections_max => accepted,
         };
         let peer = peer.ip().to_canonical();
-        let activity = Activity::begin(&open, peer, is_trusted(&state.settings.trusted_proxies, peer));
+        let is_proxy = is_trusted(&state.settings.trusted_proxies, peer);
+        let activity = Activity::begin(&open, peer, settings.connections_per_address.filter(|_| !is_proxy));
         // The kernel would keep what the client has not read for minutes. A failure means that the connection has ended.
         let socket = Socket { stream, activity, discard_unread: |stream| drop(stream.set_zero_linger()) };
         connections.spawn(connection::serve(socket, router.clone(), state.clone(), draining.clone()));

@@ -67,7 +67,7 @@ pub(crate) fn decide<'a>(
                 Decision::Reply(Ok(Created { pet: first.clone(), replayed: true }))
             }
             Some(_) => Decision::Reply(Err(WriteError::RequestKeyReused)),
-            None if remaining_capacity == 0 => Decision::Reply(Err(WriteError::Full)),
+            None if remaining_capacity == 0 => Decision::Reply(Err(WriteError::PetLimitReached)),
             None => match inventory.create(pet.clone()) {
                 Ok(event) => Decision::Append(event),
                 Err(error) => Decision::Reply(Err(error.into())),
@@ -155,7 +155,7 @@ mod tests {
         let requests = [request("a", Some("x")), request("b", None), request("a", Some("x"))];
         let context = CommitContext { remaining_capacity: 1, ..at(DateTime::UNIX_EPOCH) };
         let pending = decide(&DecisionState::default(), requests.iter(), context);
-        assert_eq!(replies(pending), [Ok((1, false)), Err(WriteError::Full), Ok((1, true))]);
+        assert_eq!(replies(pending), [Ok((1, false)), Err(WriteError::PetLimitReached), Ok((1, true))]);
     }
 
     #[test]

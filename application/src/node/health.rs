@@ -1,7 +1,12 @@
 //! The health of a node: whether it follows its log, serves reads and accepts writes, and if not, why. Probes report
 //! it.
 
+use std::time::Duration;
+
 use crate::ports::{Fault, LogError};
+
+/// How long a node may go without a confirmed head before it reports that it is not ready.
+const MAX_STALENESS: Duration = Duration::from_secs(5);
 
 /// The health of a node. The default is healthy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -82,13 +87,14 @@ impl Health {
         self.log = LogState::Following;
     }
 
-    /// The log cannot be read. An unusable log stays unusable when the connection to it is lost.
-    pub(crate) fn stop_following(&mut self, error: &LogError, is_outdated: bool) {
+    /// The log cannot be read; its head was last confirmed `staleness` ago. An unusable log stays unusable when the
+    /// connection to it is lost.
+    pub(crate) fn stop_following(&mut self, error: &LogError, staleness: Duration) {
         self.log = match &self.log {
             _ if error.fault != Fault::Unreachable => LogState::Unusable(error.clone()),
             LogState::Unusable(known) => LogState::Unusable(known.clone()),
             LogState::Following | LogState::Disconnected(_) => {
-                LogState::Disconnected(is_outdated.then(|| error.clone()))
+                LogState::Disconnected((staleness > MAX_STALENESS).then(|| error.clone()))
             }
         };
     }

@@ -41,8 +41,6 @@ const RETRY_DELAY: Duration = Duration::from_millis(250);
 const LAG_DELAY: Duration = Duration::from_millis(20);
 /// How often a long replay logs its progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
-/// How long a node may go without a confirmed head before it reports that it is not ready.
-const MAX_STALENESS: Duration = Duration::from_secs(5);
 
 /// Applies commits of the log to the state of the node.
 #[derive(Clone)]
@@ -208,8 +206,7 @@ impl Replica {
                 Err(error) => {
                     // The lock keeps this from overwriting a newer result of the writer.
                     let applying = self.apply_lock.lock().await;
-                    let is_outdated = confirmed.elapsed() > MAX_STALENESS;
-                    self.change_health(|health| health.stop_following(&error, is_outdated));
+                    self.change_health(|health| health.stop_following(&error, confirmed.elapsed()));
                     drop(applying);
                     time::sleep(RETRY_DELAY).await;
                 }

@@ -35,7 +35,7 @@ use crate::{
     },
 };
 
-/// How long a client waits for its pet to be durable.
+/// After this time, an append counts as hanging. Clients wait equally long.
 pub(crate) const APPEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// The delay before a failed log is tried again.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
@@ -145,7 +145,7 @@ impl Writer {
         let latest = Instant::now() + TURN_TIMEOUT;
         let mut turns = self.replica.turns.subscribe();
         let begins_to_wait = self.replica.turns.send_if_modified(|turns| turns.begin_waiting(Instant::now()));
-        let mut waiting = None;
+        let mut prompt_reads = None;
         if begins_to_wait && !turns.borrow().wrote_newest() {
             // Other nodes may have written since the last read. The append handles an error.
             let _ = self.replica.catch_up().await;
@@ -155,7 +155,7 @@ impl Writer {
             let Some(due) = due.map(|due| due.min(latest)).filter(|due| *due > Instant::now()) else {
                 return;
             };
-            waiting.get_or_insert_with(|| self.replica.read_promptly());
+            prompt_reads.get_or_insert_with(|| self.replica.read_promptly());
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return,

@@ -97,7 +97,7 @@ async fn carry_out(command: LogCommand) -> anyhow::Result<()> {
             salvage::run(&sources, head, &to, accept_gaps, &access).await
         }
         LogCommand::Tail { after, source } => tail::run(&source, after).await,
-        LogCommand::Accept { store, state, yes } => accept::run(&store.store, &state, yes).await,
+        LogCommand::Accept(arguments) => accept::run(&arguments).await,
         LogCommand::Find(arguments) => find::run(&arguments).await,
     }
 }

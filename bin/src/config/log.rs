@@ -106,18 +106,22 @@ pub(crate) enum LogCommand {
     /// Accept a log that the service has rejected because it lacks commits which the node has applied. Prints these
     /// commits, asks for confirmation, replaces the state file and adds a line to accepted.jsonl next to it.
     /// Restart the nodes of this state directory afterwards.
-    Accept {
-        #[command(flatten)]
-        store: StoreArgument,
-        /// Directory of the state file, as for petstore serve.
-        #[arg(long, env = "PETSTORE_STATE", default_value = "petstore-data", value_name = "DIR")]
-        state: PathBuf,
-        /// Accept without asking.
-        #[arg(long)]
-        yes: bool,
-    },
+    Accept(AcceptArguments),
     /// Find events by pet, owner, time or idempotency key. The exit status is 1 if no event matches.
     Find(FindArguments),
+}
+
+/// The log to accept.
+#[derive(Debug, Args)]
+pub(crate) struct AcceptArguments {
+    #[command(flatten)]
+    pub(crate) store: StoreArgument,
+    /// Directory of the state file, as for petstore serve.
+    #[arg(long, env = "PETSTORE_STATE", default_value = "petstore-data", value_name = "DIR")]
+    pub(crate) state: PathBuf,
+    /// Accept without asking.
+    #[arg(long)]
+    pub(crate) yes: bool,
 }
 
 /// The end of the history that is taken.

@@ -40,7 +40,7 @@ pub(crate) fn check_nothing_is_lost(
 pub(super) struct HighWaterMark {
     pub(super) file: File,
     /// The version that the log must reach.
-    pub(super) mark: Version,
+    pub(super) version: Version,
     /// The slot to write to; the other one is synced.
     slot: usize,
     /// Whether the mark would survive a power cut.
@@ -60,7 +60,7 @@ impl HighWaterMark {
         let file = private_files::replace_with(path, |file| {
             (0..SLOTS).try_for_each(|slot| write_slot(file, slot, Version::START))
         })?;
-        Ok(Self { file, mark: Version::START, slot: 0, synced: true })
+        Ok(Self { file, version: Version::START, slot: 0, synced: true })
     }
 
     /// Opens the mark, or returns `None` if it does not exist.
@@ -68,8 +68,8 @@ impl HighWaterMark {
         let Some(file) = opened(path, private_files::open(path))? else { return Ok(None) };
         // The previous process may have ended before it synced.
         file.sync_data().map_err(|error| cannot_open(path, &error))?;
-        let (slot, mark) = newest(&file).ok_or_else(|| end_unknown(path, BOTH_DAMAGED))?;
-        Ok(Some(Self { file, mark, slot: SLOTS - 1 - slot, synced: true }))
+        let (slot, version) = newest(&file).ok_or_else(|| end_unknown(path, BOTH_DAMAGED))?;
+        Ok(Some(Self { file, version, slot: SLOTS - 1 - slot, synced: true }))
     }
 
     /// Reads the mark without opening it for writing, or returns `None` if it does not exist.
@@ -79,10 +79,10 @@ impl HighWaterMark {
     }
 
     /// Raises the mark. The new mark survives the process; [`sync`](Self::sync) makes it survive a power cut.
-    pub(super) fn raise(&mut self, mark: Version) -> io::Result<()> {
-        self.mark = mark;
+    pub(super) fn raise(&mut self, version: Version) -> io::Result<()> {
+        self.version = version;
         self.synced = false;
-        write_slot(&self.file, self.slot, mark)
+        write_slot(&self.file, self.slot, version)
     }
 
     /// Syncs the mark, and switches to the other slot.
@@ -99,7 +99,7 @@ impl HighWaterMark {
     /// and when the log is reopened after an error, because the cache and the disk may differ.
     pub(super) fn settle(&mut self) -> io::Result<()> {
         for _ in 0..SLOTS {
-            self.raise(self.mark)?;
+            self.raise(self.version)?;
             self.sync()?;
         }
         Ok(())

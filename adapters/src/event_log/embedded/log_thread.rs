@@ -125,7 +125,7 @@ impl<E: Engine> LogThread<E> {
         if let Some(error) = self.shared.closed.read().clone() {
             return Err(AppendError::Closed(error));
         }
-        if expected != self.store.mark.mark {
+        if expected != self.store.mark.version {
             return Err(AppendError::Conflict);
         }
         let bytes: usize = records.iter().map(|record| record.bytes.len()).sum();
@@ -134,7 +134,7 @@ impl<E: Engine> LogThread<E> {
             let closed = self.close_if_files_missing().unwrap_or_else(|| self.stop(ThreadState::Full, error));
             return Err(AppendError::Closed(closed));
         }
-        match self.store(expected, records) {
+        match self.append_and_mark(expected, records) {
             Ok(last) => {
                 self.shared.head.send_replace(last.position);
                 Ok(last.position)
@@ -147,8 +147,8 @@ impl<E: Engine> LogThread<E> {
         }
     }
 
-    /// Stores the records after `before`, and returns the last of them.
-    fn store(&mut self, before: Version, records: &[Record]) -> Result<Version, LogError> {
+    /// Stores the records after `before`, writes the mark, and returns the last of them.
+    fn append_and_mark(&mut self, before: Version, records: &[Record]) -> Result<Version, LogError> {
         self.changed = true;
         let first = before.position.next();
         let begun = Instant::now();
@@ -273,7 +273,7 @@ impl<E: Engine> LogThread<E> {
     /// Raises the mark to the end of the log, which is durable.
     fn continue_from(&mut self, last: Version) -> Result<(), LogError> {
         let mark = &mut self.store.mark;
-        if last != mark.mark {
+        if last != mark.version {
             let raised = mark.raise(last).and_then(|()| mark.sync());
             raised.map_err(io_error("writing the high-water mark"))?;
         }

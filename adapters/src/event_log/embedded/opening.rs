@@ -80,8 +80,8 @@ fn try_to_open<E: Engine>(
     // The last writes of a killed process may still be in the page cache.
     sync_files(&layout.directory, &files).map_err(&not_synced)?;
     let doing = format!("opening the store {}", layout.path.display());
-    let engine = panics::reading(&doing, || E::open(layout, mark.mark))?;
-    let checked = check(&engine, mark.mark).and_then(|last| {
+    let engine = panics::reading(&doing, || E::open(layout, mark.version))?;
+    let checked = check(&engine, mark.version).and_then(|last| {
         panics::writing("preparing the log", || engine.prepare(layout))?;
         sync_directory(&layout.directory).map_err(&not_synced)?;
         if has_failed_sync {

@@ -30,8 +30,8 @@ use crate::{
     http::{
         api::log_position::{LOG_POSITION, log_position},
         app_state::AppState,
+        authentication::Authenticated,
         error::ApiError,
-        middleware::client::Authenticated,
     },
 };
 

@@ -43,8 +43,8 @@ use crate::access::{Principal, Scope};
 use crate::http::{
     admin::log::LOG_READERS_MAX,
     app_state::AppState,
+    authentication::Authenticated,
     error::ApiError,
-    middleware::client::Authenticated,
     server::{MEMORY_MAX, OpenConnections},
 };
 

@@ -1,4 +1,4 @@
-//! A named value in a query string, a header or a body. A repeated name is a fault.
+//! A named value in a query string, a header or a body. A repeated name is an error.
 
 #[derive(Default)]
 pub(crate) enum Field<T> {
@@ -16,11 +16,11 @@ impl<T> Field<T> {
         };
     }
 
-    /// Parses the value, if there is one. A fault names the field and the rule.
+    /// Parses the value, if there is one. An error names the field and the rule.
     pub(crate) fn read<R>(
         self,
         name: &str,
-        faults: &mut Vec<String>,
+        errors: &mut Vec<String>,
         read: impl FnOnce(&T) -> Result<R, String>,
     ) -> Option<R> {
         let value = match self {
@@ -28,18 +28,18 @@ impl<T> Field<T> {
             Self::Given(value) => read(&value),
             Self::Repeated => Err("must be given only once".into()),
         };
-        value.map_err(|rule| faults.push(format!("{name} {rule}"))).ok()
+        value.map_err(|rule| errors.push(format!("{name} {rule}"))).ok()
     }
 
     pub(crate) fn require<R>(
         self,
         name: &str,
-        faults: &mut Vec<String>,
+        errors: &mut Vec<String>,
         read: impl FnOnce(&T) -> Result<R, String>,
     ) -> Option<R> {
         if matches!(self, Self::Absent) {
-            faults.push(format!("{name} is required"));
+            errors.push(format!("{name} is required"));
         }
-        self.read(name, faults, read)
+        self.read(name, errors, read)
     }
 }

@@ -13,10 +13,10 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 pub(crate) const REPLAYED: (HeaderName, HeaderValue) =
     (HeaderName::from_static("idempotency-replayed"), HeaderValue::from_static("true"));
 
-pub(crate) fn request_key(headers: &HeaderMap, faults: &mut Vec<String>) -> Option<RequestKey> {
+pub(crate) fn request_key(headers: &HeaderMap, errors: &mut Vec<String>) -> Option<RequestKey> {
     let mut field = Field::Absent;
     headers.get_all(IDEMPOTENCY_KEY).iter().for_each(|value| field.give(value));
-    field.read("Idempotency-Key", faults, |value| {
+    field.read("Idempotency-Key", errors, |value| {
         let key = value.to_str().ok().and_then(unquoted).unwrap_or_default();
         RequestKey::new(&*key).map_err(|rule| format!("{rule}, in matching quotes or none"))
     })
@@ -47,9 +47,9 @@ mod tests {
     fn read(values: &[&str]) -> Result<Option<String>, String> {
         let headers =
             values.iter().map(|value| (IDEMPOTENCY_KEY, HeaderValue::try_from(*value).unwrap())).collect();
-        let mut faults = Vec::new();
-        let key = request_key(&headers, &mut faults).map(|key| key.as_str().to_owned());
-        faults.pop().map_or(Ok(key), Err)
+        let mut errors = Vec::new();
+        let key = request_key(&headers, &mut errors).map(|key| key.as_str().to_owned());
+        errors.pop().map_or(Ok(key), Err)
     }
 
     #[test]

@@ -10,7 +10,7 @@ use domain::{PetId, PetStatus, UnknownPetStatus};
 use super::{field::Field, number};
 use crate::http::{error::ApiError, header_value};
 
-/// The page that a request asks for. A rejection names every fault of the query string: that is why axum's `Query`,
+/// The page that a request asks for. A rejection names every error of the query string: that is why axum's `Query`,
 /// which stops at the first one, does not do.
 pub(crate) struct ListQuery(pub(crate) ListPets);
 
@@ -32,12 +32,12 @@ pub(super) fn parse(query: &str) -> Result<ListPets, String> {
             _ => {}
         }
     }
-    let mut faults = Vec::new();
-    let limit = limits.read("limit", &mut faults, |text| limit(text));
-    let status = statuses.read("status", &mut faults, |text| status(text));
-    let after = afters.read("after", &mut faults, |text| after(text));
-    if !faults.is_empty() {
-        return Err(faults.join("; "));
+    let mut errors = Vec::new();
+    let limit = limits.read("limit", &mut errors, |text| limit(text));
+    let status = statuses.read("status", &mut errors, |text| status(text));
+    let after = afters.read("after", &mut errors, |text| after(text));
+    if !errors.is_empty() {
+        return Err(errors.join("; "));
     }
     Ok(ListPets { limit: limit.unwrap_or(Limit::DEFAULT), status, after: after.flatten() })
 }

@@ -1,4 +1,4 @@
-//! The request of a create: a valid pet and its `Idempotency-Key`, or one message that names every fault.
+//! The request of a create: a valid pet and its `Idempotency-Key`, or one message that names every error.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::http::error::ApiError;
 /// The deepest nesting of values, in ignored fields too.
 const NESTING_MAX: usize = 64;
 
-/// A pet to add. Media type and size are checked first; then one rejection names every fault of the headers and the body.
+/// A pet to add. Media type and size are checked first; then one rejection names every error of the headers and the body.
 pub(crate) struct CreateRequest {
     pub(crate) pet: NewPet,
     pub(crate) request_key: Option<RequestKey>,
@@ -24,25 +24,25 @@ impl<S: Send + Sync> FromRequest<S> for CreateRequest {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        let mut faults = Vec::new();
-        let request_key = idempotency::request_key(request.headers(), &mut faults);
+        let mut errors = Vec::new();
+        let request_key = idempotency::request_key(request.headers(), &mut errors);
         let JsonBody(body) = JsonBody::from_request(request, state).await?;
-        let pet = parse(&body).map_err(|fault| faults.push(fault));
+        let pet = parse(&body).map_err(|error| errors.push(error));
         match pet {
-            Ok(pet) if faults.is_empty() => Ok(Self { pet, request_key }),
-            Ok(_) | Err(()) => Err(ApiError::invalid(faults.join("; "))),
+            Ok(pet) if errors.is_empty() => Ok(Self { pet, request_key }),
+            Ok(_) | Err(()) => Err(ApiError::invalid(errors.join("; "))),
         }
     }
 }
 
 pub(super) fn parse(body: &[u8]) -> Result<NewPet, String> {
-    let (fields, mut faults) = (fields(body)?, Vec::new());
-    let name = fields.name.require("name", &mut faults, |json| name(json.get()));
-    let category_id = fields.category_id.require("categoryId", &mut faults, |json| category_id(json.get()));
-    let status = fields.status.read("status", &mut faults, |json| status(json.get()));
+    let (fields, mut errors) = (fields(body)?, Vec::new());
+    let name = fields.name.require("name", &mut errors, |json| name(json.get()));
+    let category_id = fields.category_id.require("categoryId", &mut errors, |json| category_id(json.get()));
+    let status = fields.status.read("status", &mut errors, |json| status(json.get()));
     match (name, category_id) {
-        (Some(name), Some(category_id)) if faults.is_empty() => Ok(NewPet { name, category_id, status }),
-        (Some(_) | None, _) => Err(faults.join("; ")),
+        (Some(name), Some(category_id)) if errors.is_empty() => Ok(NewPet { name, category_id, status }),
+        (Some(_) | None, _) => Err(errors.join("; ")),
     }
 }
 
@@ -67,7 +67,7 @@ struct Fields<'a> {
     status: Field<&'a RawValue>,
 }
 
-/// Accepts an object and nothing else: a derived `Deserialize` would accept an array too, and stop at the first fault.
+/// Accepts an object and nothing else: a derived `Deserialize` would accept an array too, and stop at the first error.
 struct FieldsVisitor;
 
 impl<'de> Visitor<'de> for FieldsVisitor {

@@ -1,4 +1,4 @@
-//! The only encoder of pets.
+//! The only encoder of pets in responses.
 //!
 //! serde would need 15 k of the 30 k instructions of a list of 20.
 

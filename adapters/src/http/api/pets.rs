@@ -22,9 +22,9 @@ use super::{
     number, pet_json,
 };
 use crate::http::{
+    authentication::Client,
     error::{ApiError, JSON},
     header_value,
-    middleware::client::Client,
 };
 
 /// Clients may store a response, but must revalidate it each time; the entity tag makes that cheap.

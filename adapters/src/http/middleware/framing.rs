@@ -15,8 +15,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 
-use super::client::has_valid_key;
-use crate::http::{app_state::AppState, error::ApiError, server::DRAIN_MAX};
+use crate::http::{app_state::AppState, authentication::has_valid_key, error::ApiError, server::DRAIN_MAX};
 
 /// Rejects an ambiguous request. HTTP/1.0 requests need no `Host`.
 pub(crate) fn check(request: &Request) -> Result<(), ApiError> {

@@ -105,7 +105,7 @@ fn write(context: &RequestContext, response: &Response, took: Duration, event: &
                 reason = error.and_then(ApiError::auth_failure),
                 key = key.map(display),
                 key_name,
-                client = %context.client,
+                client = %context.client_address,
                 user_agent = user_agent.as_deref(),
                 trace_id = context.traceparent.as_ref().and_then(trace_id),
                 micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),

@@ -56,19 +56,19 @@ pub(super) struct Activity {
     /// The address of the client, or of a proxy.
     pub(super) peer: IpAddr,
     pub(super) accepted: Instant,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<ConnectionState>,
     listener: Arc<OpenConnections>,
     watchdog: AtomicWaker,
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct ConnectionState {
     /// The owner of the last accepted key.
     owner: Option<OwnerId>,
     in_flight: usize,
-    accepted_in_flight: usize,
+    proven_in_flight: usize,
     /// Whether the last request that ended had an accepted key.
-    last_was_accepted: bool,
+    last_was_proven: bool,
     /// When the last request in flight ended.
     idle_since: Option<Instant>,
     /// The version of the last request.
@@ -92,15 +92,15 @@ pub(super) struct State {
 struct UnreadChunk {
     id: u64,
     since: Instant,
-    /// [`State::read`] when it began.
+    /// [`ConnectionState::read`] when it began.
     read_before: u64,
 }
 
-impl State {
+impl ConnectionState {
     /// A connection is proven while a request with an accepted key is in flight. If none is, the last request decides
     /// that has ended.
     fn is_proven(&self) -> bool {
-        self.accepted_in_flight > 0 || self.last_was_accepted
+        self.proven_in_flight > 0 || self.last_was_proven
     }
 
     pub(super) fn group(&self, network: IpNet) -> Group {
@@ -147,8 +147,12 @@ impl State {
 }
 
 impl Activity {
-    /// Begins a connection. Evicts others if all slots of the listener are taken.
-    pub(super) fn begin(listener: &Arc<OpenConnections>, peer: IpAddr, is_trusted: bool) -> Arc<Self> {
+    /// Begins a connection. Evicts others if all slots of the listener, or as many as its address may have, are taken.
+    pub(super) fn begin(
+        listener: &Arc<OpenConnections>,
+        peer: IpAddr,
+        address_limit: Option<usize>,
+    ) -> Arc<Self> {
         let connection = Arc::new(Self {
             key: (network(peer), listener.accepted.fetch_add(1, Relaxed)),
             peer,
@@ -157,7 +161,7 @@ impl Activity {
             listener: listener.clone(),
             watchdog: AtomicWaker::new(),
         });
-        listener.insert(connection.clone(), is_trusted);
+        listener.insert(connection.clone(), address_limit);
         connection
     }
 
@@ -187,7 +191,7 @@ impl Activity {
     }
 
     /// Changes the state. The memory of the listener follows.
-    fn update<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn update<T>(&self, change: impl FnOnce(&mut ConnectionState) -> T) -> T {
         let mut state = self.state.lock();
         let before = state.held;
         let changed = change(&mut state);
@@ -234,7 +238,7 @@ impl Activity {
             state.in_flight += 1;
             state.version = Some(request.version());
         });
-        Arc::new(InFlightRequest { connection: self.clone(), cost, is_accepted: AtomicBool::new(false) })
+        Arc::new(InFlightRequest { connection: self.clone(), cost, is_proven: AtomicBool::new(false) })
     }
 
     /// Returns the reason when the connection is evicted, or its client has taken too long. Each poll inspects the present
@@ -269,7 +273,7 @@ impl Activity {
 pub(in crate::http) struct InFlightRequest {
     connection: Arc<Activity>,
     cost: usize,
-    is_accepted: AtomicBool,
+    is_proven: AtomicBool,
 }
 
 impl InFlightRequest {
@@ -278,10 +282,10 @@ impl InFlightRequest {
     }
 
     /// Records that the request has a valid API key of this owner, with the scope that it needs, within its rate limit.
-    pub(in crate::http) fn accept(&self, owner: &OwnerId) {
+    pub(in crate::http) fn prove(&self, owner: &OwnerId) {
         let mut state = self.connection.state.lock();
-        if !self.is_accepted.swap(true, Relaxed) {
-            state.accepted_in_flight += 1;
+        if !self.is_proven.swap(true, Relaxed) {
+            state.proven_in_flight += 1;
         }
         state.owner = Some(owner.clone());
     }
@@ -319,12 +323,12 @@ pub(super) fn count_chunk(bytes: Bytes, request: Arc<InFlightRequest>) -> Bytes 
 
 impl Drop for InFlightRequest {
     fn drop(&mut self) {
-        let is_accepted = *self.is_accepted.get_mut();
+        let is_proven = *self.is_proven.get_mut();
         self.connection.update(|state| {
             state.held -= self.cost;
             state.in_flight -= 1;
-            state.accepted_in_flight -= usize::from(is_accepted);
-            state.last_was_accepted = is_accepted;
+            state.proven_in_flight -= usize::from(is_proven);
+            state.last_was_proven = is_proven;
             state.idle_since = Some(Instant::now());
         });
     }

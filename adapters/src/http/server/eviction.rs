@@ -14,20 +14,17 @@ use application::OwnerId;
 use ipnet::IpNet;
 use parking_lot::Mutex;
 
-use super::{
-    ListenerSettings,
-    activity::{Activity, State},
-};
+use super::activity::{Activity, ConnectionState};
 
 /// Maximum memory of the requests on all connections of a listener, in bytes.
 pub(in crate::http) const MEMORY_MAX: usize = 64 * 1024 * 1024;
 
-/// An eviction frees so much memory, or one slot of this many: it compares all connections, and so must be rare.
+/// The memory that an eviction frees. An eviction compares all connections, and so must be rare.
 pub(super) const MEMORY_FREED: usize = MEMORY_MAX / 8;
+/// An eviction frees 1/64 of the slots.
 const SLOTS_FREED: usize = 64;
 
-/// Unproven connections are evicted first while they hold more than one part of this many, but after an owner that holds
-/// more than one part of this many.
+/// Unproven connections are closed first while they hold more than 1/4, unless one owner holds more than 1/2.
 const UNPROVEN_PART: usize = 4;
 const OWNER_PART: usize = 2;
 
@@ -47,8 +44,6 @@ pub(in crate::http) struct OpenConnections {
     pub(in crate::http) name: &'static str,
     /// Maximum number of open connections.
     pub(in crate::http) limit: usize,
-    /// Maximum number of open connections per client address.
-    address_limit: Option<usize>,
     /// The memory of all connections, in bytes.
     pub(in crate::http) held: AtomicUsize,
     /// The memory of evicted connections, which is free when their tasks have ended.
@@ -60,9 +55,8 @@ pub(in crate::http) struct OpenConnections {
 }
 
 impl OpenConnections {
-    pub(super) fn new(name: &'static str, settings: &ListenerSettings) -> Self {
-        let (limit, address_limit) = (settings.connections_max, settings.connections_per_address);
-        Self { name, limit, address_limit, ..Self::default() }
+    pub(super) fn new(name: &'static str, limit: usize) -> Self {
+        Self { name, limit, ..Self::default() }
     }
 
     pub(in crate::http) fn open(&self) -> usize {
@@ -70,10 +64,10 @@ impl OpenConnections {
     }
 
     /// Adds a connection. Evicts others if all slots, or all slots of its address, are taken.
-    pub(super) fn insert(&self, connection: Arc<Activity>, is_trusted: bool) {
+    pub(super) fn insert(&self, connection: Arc<Activity>, address_limit: Option<usize>) {
         let mut open = self.connections.lock();
         let (address, id) = connection.key;
-        if let Some(limit) = self.address_limit.filter(|_| !is_trusted) {
+        if let Some(limit) = address_limit {
             let same_address: Vec<_> =
                 open.range((address, 0)..(address, id)).map(|(_, other)| other.clone()).collect();
             self.evict(&mut open, &same_address, |_| 1, limit, limit - 1);
@@ -113,7 +107,7 @@ impl OpenConnections {
         &self,
         open: &mut BTreeMap<(IpNet, u64), Arc<Activity>>,
         candidates: &[Arc<Activity>],
-        amount: fn(&State) -> usize,
+        amount: fn(&ConnectionState) -> usize,
         limit: usize,
         kept: usize,
     ) {

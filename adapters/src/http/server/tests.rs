@@ -44,8 +44,8 @@ impl Authenticator for AnyKey {
 
 /// A request in flight, for tests that call a router without a connection.
 pub(in crate::http) fn in_flight() -> Arc<InFlightRequest> {
-    let listener = Arc::new(OpenConnections::new("test", &SETTINGS));
-    Activity::begin(&listener, Ipv4Addr::LOCALHOST.into(), false).begin_request(&Request::new(()))
+    let listener = Arc::new(OpenConnections::new("test", SETTINGS.connections_max));
+    Activity::begin(&listener, Ipv4Addr::LOCALHOST.into(), None).begin_request(&Request::new(()))
 }
 
 struct Server {

@@ -13,7 +13,10 @@ use application::{
 use chrono::{DateTime, SecondsFormat, Utc};
 
 use super::report;
-use crate::{output, store_url::StoreUrl, wire};
+use crate::{
+    config::{AcceptArguments, StoreArgument},
+    output, wire,
+};
 
 /// The log as it is now.
 enum Found {
@@ -37,7 +40,8 @@ impl Found {
     }
 }
 
-pub(super) async fn run(url: &StoreUrl, state: &Path, is_confirmed: bool) -> anyhow::Result<()> {
+pub(super) async fn run(arguments: &AcceptArguments) -> anyhow::Result<()> {
+    let AcceptArguments { store: StoreArgument { store: url }, state, yes } = arguments;
     if state == Path::new("none") {
         bail!("--state none: a node without a state file accepts any log");
     }
@@ -79,7 +83,7 @@ pub(super) async fn run(url: &StoreUrl, state: &Path, is_confirmed: bool) -> any
         return Ok(());
     }
     report::field("given up", given_up(recorded.as_ref().ok(), &found));
-    if !is_confirmed && !confirm()? {
+    if !yes && !confirm()? {
         bail!("not accepted: nothing was changed");
     }
     let (seen, accepted) = (recorded.ok(), found.identity());

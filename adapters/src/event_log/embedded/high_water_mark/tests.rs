@@ -19,7 +19,7 @@ fn new_mark() -> (TempDir, PathBuf, HighWaterMark) {
 }
 
 fn reopened(path: &Path) -> Version {
-    HighWaterMark::open(path).unwrap().unwrap().mark
+    HighWaterMark::open(path).unwrap().unwrap().version
 }
 
 #[test]
@@ -71,12 +71,12 @@ fn a_settled_mark_survives_the_loss_of_either_slot() {
 #[test]
 fn only_a_log_that_holds_the_marked_commit_passes() {
     let (_directory, _, mut high_water_mark) = new_mark();
-    assert_eq!(check_nothing_is_lost(high_water_mark.mark, Position(0), None), Ok(()), "no promise");
+    assert_eq!(check_nothing_is_lost(high_water_mark.version, Position(0), None), Ok(()), "no promise");
     high_water_mark.raise(mark(5)).unwrap();
-    assert_eq!(check_nothing_is_lost(high_water_mark.mark, Position(5), mark(5).commit), Ok(()));
-    assert_eq!(check_nothing_is_lost(high_water_mark.mark, Position(9), mark(5).commit), Ok(()), "ahead");
+    assert_eq!(check_nothing_is_lost(high_water_mark.version, Position(5), mark(5).commit), Ok(()));
+    assert_eq!(check_nothing_is_lost(high_water_mark.version, Position(9), mark(5).commit), Ok(()), "ahead");
     for (head, found) in [(Position(4), None), (Position(0), None), (Position(5), mark(6).commit)] {
-        let rejected = check_nothing_is_lost(high_water_mark.mark, head, found).unwrap_err();
+        let rejected = check_nothing_is_lost(high_water_mark.version, head, found).unwrap_err();
         assert_eq!(rejected.fault, Fault::Damaged, "{head} {found:?}");
     }
 }

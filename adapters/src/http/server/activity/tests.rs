@@ -8,8 +8,8 @@ use super::*;
 use crate::http::server::tests::SETTINGS;
 
 fn connect() -> Arc<Activity> {
-    let listener = Arc::new(OpenConnections::new("test", &SETTINGS));
-    Activity::begin(&listener, Ipv4Addr::LOCALHOST.into(), false)
+    let listener = Arc::new(OpenConnections::new("test", SETTINGS.connections_max));
+    Activity::begin(&listener, Ipv4Addr::LOCALHOST.into(), None)
 }
 
 impl Activity {
@@ -137,7 +137,7 @@ async fn a_stopping_service_waits_longer_for_proven_connections() {
     let request = connection.request(Version::HTTP_11);
     connection.drain();
     assert_eq!(connection.seconds_left(), Some(1));
-    request.accept(&OwnerId("owner".into()));
+    request.prove(&OwnerId("owner".into()));
     assert_eq!(connection.seconds_left(), None);
 }
 
@@ -150,7 +150,7 @@ fn a_connection_is_proven_by_its_accepted_requests_and_its_last_one() {
 
     let first = connection.request(Version::HTTP_2);
     assert_eq!(connection.group(), address, "no key yet");
-    first.accept(&OwnerId("a".into()));
+    first.prove(&OwnerId("a".into()));
     assert_eq!(connection.group(), owner("a"));
     let rejected = connection.request(Version::HTTP_2);
     drop(rejected);
@@ -160,7 +160,7 @@ fn a_connection_is_proven_by_its_accepted_requests_and_its_last_one() {
 
     let second = connection.request(Version::HTTP_2);
     assert_eq!(connection.group(), owner("a"), "the last request that ended was accepted");
-    second.accept(&OwnerId("b".into()));
+    second.prove(&OwnerId("b".into()));
     assert_eq!(connection.group(), owner("b"), "the owner of the last accepted key");
     drop(second);
     drop(connection.request(Version::HTTP_2));
@@ -173,9 +173,9 @@ proptest! {
     fn the_memory_of_a_listener_is_that_of_its_connections(
         steps in proptest::collection::vec((0..6_usize, 0..3_usize, 0..50_usize), 0..60),
     ) {
-        let listener = Arc::new(OpenConnections::new("test", &SETTINGS));
+        let listener = Arc::new(OpenConnections::new("test", SETTINGS.connections_max));
         let connections: Vec<_> =
-            (0..3).map(|_| Activity::begin(&listener, Ipv4Addr::LOCALHOST.into(), false)).collect();
+            (0..3).map(|_| Activity::begin(&listener, Ipv4Addr::LOCALHOST.into(), None)).collect();
         let held = || {
             connections.iter().map(|connection| connection.state.lock().held).sum::<usize>()
         };

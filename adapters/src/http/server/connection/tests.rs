@@ -45,8 +45,8 @@ impl Peer {
     fn connect_to(router: Router, state: Arc<AppState>) -> Self {
         let (stream, theirs) = tokio::io::duplex(1024);
         let (drain, draining) = watch::channel(false);
-        let listener = Arc::new(OpenConnections::new("test", &SETTINGS));
-        let activity = Activity::begin(&listener, Ipv4Addr::LOCALHOST.into(), false);
+        let listener = Arc::new(OpenConnections::new("test", SETTINGS.connections_max));
+        let activity = Activity::begin(&listener, Ipv4Addr::LOCALHOST.into(), None);
         let server = tokio::spawn(serve(
             Socket { stream: theirs, activity, discard_unread: |_| {} },
             router,

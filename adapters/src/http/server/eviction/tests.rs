@@ -10,10 +10,11 @@ use proptest::prelude::*;
 use tokio::time::advance;
 
 use super::*;
-use crate::http::server::{activity::InFlightRequest, tests::SETTINGS};
+use crate::http::server::activity::InFlightRequest;
 
 struct TestListener {
     listener: Arc<OpenConnections>,
+    address_limit: Option<usize>,
     open: Vec<Connection>,
 }
 
@@ -29,18 +30,17 @@ impl Activity {
 }
 
 impl TestListener {
-    fn new(connections_max: usize, connections_per_address: Option<usize>) -> Self {
-        let settings = ListenerSettings { connections_max, connections_per_address, ..SETTINGS };
-        Self { listener: Arc::new(OpenConnections::new("test", &settings)), open: vec![] }
+    fn new(limit: usize, address_limit: Option<usize>) -> Self {
+        Self { listener: Arc::new(OpenConnections::new("test", limit)), address_limit, open: vec![] }
     }
 
     /// Opens a connection with a request in flight.
-    fn connect(&mut self, address: u8, owner: Option<u8>, is_trusted: bool) -> &Connection {
+    fn connect(&mut self, address: u8, owner: Option<u8>) -> &Connection {
         let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, address));
-        let activity = Activity::begin(&self.listener, address, is_trusted);
+        let activity = Activity::begin(&self.listener, address, self.address_limit);
         let request = activity.begin_request(&Request::new(()));
         if let Some(owner) = owner {
-            request.accept(&OwnerId(owner.to_string().into()));
+            request.prove(&OwnerId(owner.to_string().into()));
         }
         self.open.push(Connection { activity, request: Some(request) });
         self.open.last().unwrap()
@@ -59,10 +59,10 @@ fn the_first_unproven_connection_of_the_address_with_most_is_evicted() {
     for (address, owner) in
         [(1, Some(1)), (1, Some(1)), (2, None), (3, None), (3, None), (1, None), (1, Some(1)), (1, Some(1))]
     {
-        listener.connect(address, owner, false);
+        listener.connect(address, owner);
     }
     assert!(listener.evicted().is_empty());
-    listener.connect(4, None, false);
+    listener.connect(4, None);
     assert_eq!(listener.evicted(), [3], "the first one of address 3");
     assert_eq!(listener.listener.open(), 8, "its slot is free at once");
 }
@@ -71,13 +71,13 @@ fn the_first_unproven_connection_of_the_address_with_most_is_evicted() {
 fn a_quarter_of_the_slots_is_left_to_unproven_connections() {
     let mut listener = TestListener::new(8, None);
     for owner in [1, 1, 1, 2, 2, 3] {
-        listener.connect(owner, Some(owner), false);
+        listener.connect(owner, Some(owner));
     }
     for _ in 0..3 {
-        listener.connect(9, None, false);
+        listener.connect(9, None);
     }
     assert_eq!(listener.evicted(), [0], "a connection of the owner with most");
-    listener.connect(9, None, false);
+    listener.connect(9, None);
     assert_eq!(listener.evicted(), [0, 6], "now unproven ones hold more than a quarter");
 }
 
@@ -85,14 +85,14 @@ fn a_quarter_of_the_slots_is_left_to_unproven_connections() {
 fn an_owner_with_more_than_half_of_the_slots_is_evicted_first() {
     let mut listener = TestListener::new(8, None);
     for _ in 0..5 {
-        listener.connect(1, Some(1), false);
+        listener.connect(1, Some(1));
     }
     for address in 2..5 {
-        listener.connect(address, None, false);
+        listener.connect(address, None);
     }
-    listener.connect(5, None, false);
+    listener.connect(5, None);
     assert_eq!(listener.evicted(), [0]);
-    listener.connect(6, None, false);
+    listener.connect(6, None);
     assert_eq!(listener.evicted(), [0, 5], "the owner has half of the slots");
 }
 
@@ -100,14 +100,14 @@ fn an_owner_with_more_than_half_of_the_slots_is_evicted_first() {
 async fn the_proven_connection_that_has_waited_longest_for_its_client_is_evicted() {
     let mut listener = TestListener::new(3, None);
     for _ in 0..3 {
-        listener.connect(1, Some(1), false);
+        listener.connect(1, Some(1));
     }
     for idle in [2, 1] {
         advance(Duration::from_secs(1)).await;
         listener.open[idle].request = None;
     }
     for expected in [&[2][..], &[1, 2]] {
-        listener.connect(2, Some(2), false);
+        listener.connect(2, Some(2));
         assert_eq!(listener.evicted(), expected, "not the one that waits for the service");
     }
 }
@@ -116,12 +116,13 @@ async fn the_proven_connection_that_has_waited_longest_for_its_client_is_evicted
 fn the_limit_of_an_address_evicts_a_connection_of_that_address() {
     let mut listener = TestListener::new(100, Some(3));
     for address in [1, 2, 2, 2, 1] {
-        listener.connect(address, None, false);
+        listener.connect(address, None);
     }
-    listener.connect(2, None, false);
+    listener.connect(2, None);
     assert_eq!(listener.evicted(), [1]);
+    listener.address_limit = None;
     for _ in 0..5 {
-        listener.connect(3, None, true);
+        listener.connect(3, None);
     }
     assert_eq!(listener.evicted(), [1], "trusted proxies have no limit");
 }
@@ -129,8 +130,8 @@ fn the_limit_of_an_address_evicts_a_connection_of_that_address() {
 #[test]
 fn an_evicted_connection_holds_no_memory_and_no_slot() {
     let mut listener = TestListener::new(1, None);
-    listener.connect(1, Some(1), false);
-    listener.connect(2, Some(2), false);
+    listener.connect(1, Some(1));
+    listener.connect(2, Some(2));
     let one_request = listener.open[1].activity.state.lock().held;
     let evicted = &listener.open[0];
     evicted.activity.received(1_000);
@@ -148,7 +149,7 @@ proptest! {
         let mut listener = TestListener::new(1_000, None);
         for (group, is_proven, mebibytes) in bodies {
             let before = listener.evicted();
-            let connection = listener.connect(group, is_proven.then_some(group), false);
+            let connection = listener.connect(group, is_proven.then_some(group));
             connection.request.as_ref().unwrap().body_received(mebibytes * 1024 * 1024);
             // The state in which the eviction was decided.
             let open = listener.open.iter().enumerate().filter(|(index, _)| !before.contains(index));

@@ -13,9 +13,14 @@ use axum::{
     http::{HeaderMap, Method, header::AUTHORIZATION, request::Parts},
 };
 
-use super::{observe::RequestContext, rate_limit};
+use super::{
+    api::log_position,
+    app_state::AppState,
+    error::ApiError,
+    middleware::{observe::RequestContext, rate_limit},
+    server::InFlightRequest,
+};
 use crate::access::{Authenticator, Balance, Principal, Scope, Scopes};
-use crate::http::{api::log_position, app_state::AppState, error::ApiError, server::InFlightRequest};
 
 /// The beginning of the `Authorization` header, in any case.
 const SCHEME: &[u8] = b"bearer ";
@@ -34,7 +39,7 @@ impl Authenticated {
     /// Rejects a client whose key lacks a scope. The connection counts as proven only after this check.
     pub(crate) fn require(&self, scope: Scope) -> Result<(), ApiError> {
         require(self.principal.scopes, scope)?;
-        self.in_flight.accept(&self.principal.owner);
+        self.in_flight.prove(&self.principal.owner);
         Ok(())
     }
 }
@@ -99,7 +104,7 @@ pub(crate) fn authenticate(
     headers: &HeaderMap,
     context: &RequestContext,
 ) -> Result<Authenticated, ApiError> {
-    let address = context.client;
+    let address = context.client_address;
     let authenticate = |key| {
         state.keys.authenticate(key).map_err(|rejected| {
             match state.failed_auth.as_ref().map_or(Ok(()), |limit| limit.count(address)) {

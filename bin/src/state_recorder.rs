@@ -1,0 +1,93 @@
+//! The task that keeps the state file up to date, so that the node never goes back.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use adapters::{
+    log_once::{Change, LogOnce},
+    state_file::StateFile,
+};
+use application::{
+    PetStore,
+    ports::{Fault, LogError, LogIdentity},
+};
+use tokio::{sync::Mutex, time};
+
+use crate::{
+    store_url::StoreUrl,
+    wire::{accept_command, state_file},
+};
+
+const RECORD_INTERVAL: Duration = Duration::from_secs(3);
+
+/// Updates the state file, if there is one.
+#[derive(Clone)]
+pub(crate) struct StateRecorder {
+    record: Option<Arc<StateFile>>,
+    last: Arc<Mutex<LastUpdate>>,
+}
+
+#[derive(Default)]
+struct LastUpdate {
+    /// The recorded log. It is not recorded again, because the operator may have accepted another log in the meantime.
+    recorded: Option<LogIdentity>,
+    failure: LogOnce,
+}
+
+impl StateRecorder {
+    pub(crate) fn new(url: &StoreUrl, state: Option<&Path>) -> Result<Self, LogError> {
+        let none = Self { record: None, last: Arc::default() };
+        let Some(directory) = state else { return Ok(none) };
+        let Some(record) = state_file(url, directory)? else { return Ok(none) };
+        record.prepare().map_err(|error| {
+            Fault::CannotOpen.error(format!(
+                "the state file cannot be written to {} ({error}): name another directory with --state, or \
+                 pass --state none to run without a state file",
+                directory.display()
+            ))
+        })?;
+        Ok(Self { record: Some(Arc::new(record)), last: Arc::default() })
+    }
+
+    pub(crate) fn read(&self, url: &StoreUrl) -> Result<Option<LogIdentity>, LogError> {
+        let Some(record) = &self.record else { return Ok(None) };
+        record.read().map_err(|error| {
+            let file = record.file();
+            let directory = file.parent().unwrap_or(Path::new("."));
+            Fault::CannotOpen.error(format!(
+                "the state file {} cannot be used ({error}): restore it, or accept the log as it is with {}",
+                file.display(),
+                accept_command(url, directory)
+            ))
+        })
+    }
+
+    /// Records the newest commit that the store has applied.
+    pub(crate) async fn record(&self, identity: Option<LogIdentity>) {
+        let (Some(identity), Some(record)) = (identity, self.record.clone()) else { return };
+        if self.last.lock().await.recorded == Some(identity) {
+            return;
+        }
+        let updated = tokio::task::spawn_blocking(move || record.advance(identity)).await;
+        // A runtime that shuts down cancels the work.
+        let Ok(updated) = updated else { return };
+        let mut last = self.last.lock().await;
+        if updated.is_ok() {
+            last.recorded = Some(identity);
+        }
+        if let Change::Failed(reason) = last.failure.attempt(updated.as_ref().err()) {
+            tracing::warn!(target: "petstore::service", error = %reason, "cannot update the state file");
+        }
+    }
+
+    /// Records the first commit, and then every few seconds and whenever the health changes, for as long as it is
+    /// polled. So a node that stops following its log records the newest commit that it has applied.
+    pub(crate) async fn run(self, store: Arc<PetStore>) {
+        let mut health = store.health_changes();
+        store.first_applied().await;
+        loop {
+            self.record(store.identity()).await;
+            // An error is impossible: the store holds the sender.
+            let _ = time::timeout(RECORD_INTERVAL, health.changed()).await;
+        }
+    }
+}
