@@ -99,7 +99,6 @@ mod repository {
     mod documentation;
     mod harness;
     mod readme;
-    mod security;
     mod test_lists;
     mod wording;
 }

@@ -36,8 +36,8 @@ pub trait Authenticator: Send + Sync + 'static {
         vec![]
     }
 
-    /// How often changed keys were reloaded since startup, by outcome.
-    fn reloads(&self) -> [(&'static str, u64); 2] {
-        [("loaded", 0), ("failed", 0)]
+    /// Whether changes of the keys take effect, for metrics.
+    fn follows_changes(&self) -> bool {
+        true
     }
 }

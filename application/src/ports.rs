@@ -28,8 +28,11 @@ pub trait LogSource: Send + Sync + 'static {
     /// a failed write.
     async fn head(&self) -> Result<Position, LogError>;
 
-    /// Returns when there may be a record after `after`, or after `timeout`. A hint: it may return early.
-    async fn wait_for(&self, after: Position, timeout: Duration) -> Result<(), LogError>;
+    /// Returns when there may be a record after `after`, or after `timeout`. A hint: it may return early. The default is for
+    /// a log that does not grow.
+    async fn wait_for(&self, _after: Position, _timeout: Duration) -> Result<(), LogError> {
+        Ok(())
+    }
 
     /// Describes the durability of an acknowledged record, in words and as checked settings.
     fn durability(&self) -> Durability;

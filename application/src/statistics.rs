@@ -2,10 +2,11 @@
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::ports::Position;
 

@@ -14,14 +14,14 @@ mod tally;
 use std::ops::AsyncFnMut;
 
 pub use copy::{CopyError, CopyStep, Until, copy};
-pub use cut::{Beginning, Cut, CutError, End, TimeCut};
+pub use cut::{Beginning, Cut, CutError, End};
 pub use export::{ExportError, check_export, export, import};
 pub use merge::{Contradiction, DamagedCopy, MergeError, MergedLog, Side, merge};
 pub use salvage::{read_around_gaps, salvage_around_gaps};
 pub use tally::Tally;
 
 use crate::{
-    log::{commit::Commit, history},
+    log::{codec, commit::Commit, history},
     ports::{Fault, LogError, LogSource, Position, ReadBound, StoredRecord},
 };
 
@@ -53,7 +53,15 @@ async fn holds(log: &dyn LogSource, record: &StoredRecord) -> Result<Option<bool
     Ok(found.first().map(|found| found.bytes == record.bytes))
 }
 
+/// Reads the commit at `position`, which the log is known to hold, with its record.
+pub async fn commit_at(log: &dyn LogSource, position: Position) -> Result<(StoredRecord, Commit), LogError> {
+    let found = log.read(position.before(), ReadBound::ONE).await?.pop();
+    let record = found.ok_or_else(|| not_visible(position))?;
+    let commit = codec::decode_stored(&record)?;
+    Ok((record, commit))
+}
+
 /// A replica of the engine is behind the head that it reported; retry.
 fn not_visible(position: Position) -> LogError {
-    Fault::Unreachable.error(format!("the commit at position {position} is not visible yet"))
+    Fault::Unreachable.error(format!("the commit at position {position} is not visible yet; try again"))
 }

@@ -238,7 +238,7 @@ async fn writes_stay_stopped_while_probes_are_rejected() {
 async fn nothing_is_written_to_a_log_that_was_found_damaged() {
     let (log, store) = shared_node().await;
     assert_eq!(create(&store).await, Ok(1));
-    log.fails_with(LogFault::SaysItIsDamaged);
+    log.fails_with(LogFault::HeadFails(Fault::Damaged));
     after_a_while().await;
     assert_eq!(fault(&store), Some(Fault::Damaged));
     for _ in 0..3 {
@@ -250,6 +250,19 @@ async fn nothing_is_written_to_a_log_that_was_found_damaged() {
     log.fails_with(LogFault::None);
     after_a_while().await;
     assert_eq!((create(&store).await, fault(&store)), (Ok(2), None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_is_a_response_unless_the_log_is_away_or_has_stopped() {
+    for (fault, responds) in
+        [(Fault::Full, true), (Fault::Damaged, true), (Fault::Unreachable, false), (Fault::Stopped, false)]
+    {
+        let (log, store) = shared_node().await;
+        log.fails_with(LogFault::HeadFails(fault));
+        after_a_while().await;
+        let unseen = store.statistics().unseen_for();
+        assert_eq!(unseen < Duration::from_secs(5), responds, "{fault:?}: {unseen:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

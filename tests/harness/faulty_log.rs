@@ -65,8 +65,8 @@ pub enum LogFault {
     ReadsOneRecord,
     /// The next read of a batch gets one record, and another log of the same length takes the place of this one.
     ReplacedBetweenReads,
-    /// The head is said to be damaged; everything else works.
-    SaysItIsDamaged,
+    /// The head cannot be read, with this fault; everything else works.
+    HeadFails(Fault),
     /// Every append takes a minute.
     Slow,
     /// Every append panics.
@@ -141,7 +141,7 @@ impl FaultyLog {
                 | LogFault::ReadsOneRecord
                 | LogFault::ReplacedBetweenReads
                 | LogFault::ReportsConflicts
-                | LogFault::SaysItIsDamaged
+                | LogFault::HeadFails(_)
                 | LogFault::Slow
                 | LogFault::AppendsPanic
                 | LogFault::WaitsPanic
@@ -186,10 +186,10 @@ impl LogSource for FaultyLog {
     async fn head(&self) -> Result<Position, LogError> {
         let closed =
             self.closed_for.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if let LogFault::HeadFails(fault) = self.fault() {
+            return Err(fault.error("the head cannot be read"));
+        }
         match closed {
-            _ if self.fault() == LogFault::SaysItIsDamaged => {
-                Err(Fault::Damaged.error("the first commits are gone"))
-            }
             Ok(_) => Err(Fault::WriteFailed.error("not opened again yet")),
             Err(_) => self.reach()?.head().await,
         }
@@ -223,7 +223,7 @@ impl EventLog for FaultyLog {
             | LogFault::ReadsOneRecord
             | LogFault::ReplacedBetweenReads
             | LogFault::WaitsPanic
-            | LogFault::SaysItIsDamaged => log.append(expected, record).await,
+            | LogFault::HeadFails(_) => log.append(expected, record).await,
             LogFault::LosesTheResponse => {
                 log.append(expected, record).await?;
                 Err(AppendError::Unclear(lost()))

@@ -284,10 +284,11 @@ fn a_service_reports_a_key_file_that_becomes_writable_for_others() {
     let set_mode = |mode| fs::set_permissions(app.keys_file(), fs::Permissions::from_mode(mode)).unwrap();
     set_mode(0o666);
     app.wait_for_log("other users can write to ");
-    assert!(app.metrics().contains("petstore_key_reloads_total{outcome=\"failed\"} 1\n"));
+    assert!(app.metrics().contains("petstore_key_file_usable 0\n"));
     assert_eq!(app.get("/v1/pets").status, 200, "the loaded keys stay active");
     set_mode(0o600);
     app.wait_for_log("key file usable again");
+    assert!(app.metrics().contains("petstore_key_file_usable 1\n"));
 }
 
 #[test]

@@ -157,7 +157,7 @@ fn operators_see_what_the_service_does() {
         (r#"petstore_authentication_failures_total{reason="revoked"}"#, 1.0),
         (r#"petstore_authentication_failures_total{reason="missing"}"#, 1.0),
         (r#"petstore_authentication_failures_total{reason="malformed"}"#, 1.0),
-        (r#"petstore_key_reloads_total{outcome="loaded"}"#, 1.0),
+        ("petstore_key_file_usable", 1.0),
         ("process_resident_memory_bytes", 1_000_000.0),
         ("petstore_memory_limit_bytes", 10_000_000.0),
         ("process_open_fds", 10.0),

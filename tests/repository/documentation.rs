@@ -11,19 +11,19 @@ use harness::{files_below, root};
 const DIRECTORIES: [&str; 6] = ["domain", "application", "adapters", "bin", "tests", "docs"];
 
 /// A page of the documentation.
-pub(super) struct Page {
+struct Page {
     path: PathBuf,
     text: String,
 }
 
 impl Page {
-    pub(super) fn read(path: PathBuf) -> Self {
+    fn read(path: PathBuf) -> Self {
         let text = fs::read_to_string(&path).unwrap();
         Self { path, text }
     }
 
     /// The page without its code blocks.
-    pub(super) fn prose(&self) -> String {
+    fn prose(&self) -> String {
         let mut in_code = false;
         let outside = |line: &&str| {
             let is_fence = line.trim_start().starts_with("```");
@@ -149,17 +149,22 @@ fn the_page_on_storage_adapters_shows_code_that_is_compiled() {
 }
 
 /// The rows of every table with this header.
-pub(super) fn rows<'a>(prose: &'a str, header: &str) -> Vec<&'a str> {
+fn rows<'a>(prose: &'a str, header: &str) -> Vec<&'a str> {
     let tables = prose.split(header).skip(1);
     tables.flat_map(|table| table.lines().skip(2).take_while(|line| line.starts_with('|'))).collect()
 }
 
 #[test]
-fn every_guarantee_names_files_with_tests() {
-    for (page, range) in [("README.md", 3..=3), ("docs/guarantees.md", 40..=100)] {
+fn every_guarantee_and_every_defence_names_files_with_tests() {
+    for (page, header, range) in [
+        ("README.md", "| guarantee |", 3..=3),
+        ("docs/guarantees.md", "| guarantee |", 40..=100),
+        ("docs/security.md", "| risk | what petstore does |", 10..=10),
+        ("docs/security.md", "| threat | what petstore does |", 5..=20),
+    ] {
         let prose = Page::read(root().join(page)).prose();
-        let rows = rows(&prose, "| guarantee | tested by |");
-        assert!(range.contains(&rows.len()), "{page} has {} guarantees", rows.len());
+        let rows = rows(&prose, &format!("{header} tested by |"));
+        assert!(range.contains(&rows.len()), "{page} has {} rows after {header}", rows.len());
         for row in rows {
             let tests = row.trim_end_matches(['|', ' ']).rsplit('|').next().unwrap();
             let paths: Vec<_> =

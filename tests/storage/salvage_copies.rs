@@ -4,7 +4,6 @@ use std::{
     fs::{self, OpenOptions},
     path::Path,
     sync::Arc,
-    time::Duration,
 };
 
 use adapters::event_log::memory::MemoryLog;
@@ -245,10 +244,6 @@ impl LogSource for WithHoles {
 
     async fn head(&self) -> Result<Position, LogError> {
         Ok(Position(self.records.len() as u64))
-    }
-
-    async fn wait_for(&self, _: Position, _: Duration) -> Result<(), LogError> {
-        Ok(())
     }
 
     fn durability(&self) -> Durability {

@@ -16,7 +16,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -55,8 +55,8 @@ pub struct ApiKeys {
     rate_limit: Option<RateLimit>,
     keys: RwLock<ActiveKeys>,
     loaded: Mutex<Loaded>,
-    reloads: AtomicU64,
-    failed_reloads: AtomicU64,
+    /// Whether the last attempt to read the file failed.
+    is_unusable: AtomicBool,
 }
 
 /// The keys of the last loaded file, by id.
@@ -97,8 +97,7 @@ impl ApiKeys {
             rate_limit,
             keys: RwLock::default(),
             loaded: Mutex::default(),
-            reloads: AtomicU64::new(0),
-            failed_reloads: AtomicU64::new(0),
+            is_unusable: AtomicBool::new(false),
         };
         let content = keys.file.read()?;
         keys.activate(&content)?;
@@ -137,10 +136,10 @@ impl ApiKeys {
             }
             error => error,
         });
+        self.is_unusable.store(outcome.is_err(), Relaxed);
         match loaded.log.attempt(outcome.as_ref().err()) {
             Change::None => {}
             Change::Failed(error) => {
-                self.failed_reloads.fetch_add(1, Relaxed);
                 tracing::warn!(
                     target: "petstore::keys",
                     %error,
@@ -169,7 +168,6 @@ impl ApiKeys {
         let count = self.activate(&content)?;
         changes::log(&before, &self.keys.read());
         *active = content;
-        self.reloads.fetch_add(1, Relaxed);
         tracing::info!(target: "petstore::keys", active = count, "key file reloaded");
         Ok(())
     }
@@ -227,8 +225,8 @@ impl Authenticator for ApiKeys {
         expiry::by_name(&self.keys.read(), self.clock.now())
     }
 
-    fn reloads(&self) -> [(&'static str, u64); 2] {
-        [("loaded", self.reloads.load(Relaxed)), ("failed", self.failed_reloads.load(Relaxed))]
+    fn follows_changes(&self) -> bool {
+        !self.is_unusable.load(Relaxed)
     }
 }
 

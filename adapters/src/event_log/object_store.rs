@@ -41,8 +41,6 @@ use self::{
 };
 use super::{ReadPurpose, within_limit};
 
-/// The maximum size of a new object, in bytes.
-const OBJECT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// How long an append may take, and the additional time for each MiB.
 const APPEND_TIMEOUT: Duration = Duration::from_millis(3_500);
 const APPEND_TIMEOUT_PER_MIB: Duration = Duration::from_secs(1);
@@ -406,12 +404,7 @@ impl EventLog for ObjectLog {
     /// Stores one object, or nothing.
     async fn append_many(&self, expected: Version, records: &[Record]) -> Result<Position, AppendError> {
         let records = within_limit(records, self.record_limit())?;
-        let mut bytes = 0;
-        let fits = records.iter().take(OBJECT_RECORDS_MAX).take_while(|record| {
-            bytes += record.bytes.len();
-            bytes <= OBJECT_BYTES_MAX
-        });
-        let records = &records[..fits.count()];
+        let records = &records[..records.len().min(OBJECT_RECORDS_MAX)];
         if records.is_empty() {
             return Ok(expected.position);
         }

@@ -1,7 +1,7 @@
 //! The log of a running service, read over HTTP from its admin listener.
 //!
-//! A read continues the open response, if that is at the right position, and otherwise sends a new request. A request
-//! that continues after a record starts with that record, so that a replaced log is detected.
+//! A read continues the open response, if that is at the right position, and otherwise sends a new request. The hash chain
+//! shows a reader whether both are of the same log.
 
 mod stream;
 
@@ -26,15 +26,8 @@ const POSITION_MAX: u64 = i64::MAX as u64;
 /// A log that another process serves and may append to.
 pub struct RemoteLog {
     client: ServiceClient,
-    reading: Mutex<Reading>,
-}
-
-/// The open response, and the last records of the last two reads.
-#[derive(Default)]
-struct Reading {
-    stream: Option<RecordStream>,
-    last: Option<StoredRecord>,
-    previous: Option<StoredRecord>,
+    /// The open response.
+    stream: Mutex<Option<RecordStream>>,
 }
 
 impl RemoteLog {
@@ -54,36 +47,20 @@ impl RemoteLog {
             }
             let client = ServiceClient::new(url.clone(), ca).and_then(|client| client.with_key(key));
             let client = client.map_err(|error| failed(&url, &error))?;
-            let log = Self { client, reading: Mutex::default() };
+            let log = Self { client, stream: Mutex::default() };
             log.head().await?;
             Ok(log)
         })
     }
 
     /// Opens a response that continues after `after`.
-    async fn begin(
-        &self,
-        after: Position,
-        mode: StreamMode,
-        last: Option<&StoredRecord>,
-    ) -> Result<RecordStream, LogError> {
-        let known = last.filter(|last| last.position == after);
-        let first = known.map_or(after, |known| Position(known.position.0 - 1));
+    async fn begin(&self, after: Position, mode: StreamMode) -> Result<RecordStream, LogError> {
         let follow = match mode {
             StreamMode::ToHead => "",
             StreamMode::Follow => "&follow=true",
         };
-        let response = self.ask("GET", &format!("/log?after={first}{follow}")).await?;
-        let mut stream = RecordStream::new(response.into_body(), mode, first);
-        if let Some(known) = known
-            && stream.first().await.map_err(|error| named(self.client.url(), &error))?.as_ref() != Some(known)
-        {
-            return Err(Fault::Diverged.error(format!(
-                "{} no longer holds the commit that was read at position {after}: its log was replaced",
-                self.client.url()
-            )));
-        }
-        Ok(stream)
+        let response = self.ask("GET", &format!("/log?after={after}{follow}")).await?;
+        Ok(RecordStream::new(response.into_body(), mode, after))
     }
 
     async fn ask(&self, method: &str, path: &str) -> Result<Response<Incoming>, LogError> {
@@ -117,32 +94,17 @@ impl RemoteLog {
 #[async_trait]
 impl LogSource for RemoteLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
-        let mut reading = self.reading.lock().await;
-        let Reading { stream, last, previous } = &mut *reading;
-        let open = stream.as_ref().map(RecordStream::position);
-        let known = [&*last, &*previous].into_iter().flatten().find(|known| known.position == after.next());
-        if let Some(known) = known
-            && bound == ReadBound::ONE
-            && open == last.as_ref().map(|last| last.position)
-        {
-            // All records of one response belong to one history, and another request would end the response.
-            return Ok(vec![known.clone()]);
-        }
-        if open != Some(after) {
-            *stream = None;
-        }
-        let mut current = match stream.take() {
+        let mut stream = self.stream.lock().await;
+        // An open response at another position is dropped.
+        let mut current = match stream.take().filter(|open| open.position() == after) {
             Some(current) => current,
-            None => self.begin(after, StreamMode::ToHead, last.as_ref()).await?,
+            None => self.begin(after, StreamMode::ToHead).await?,
         };
         // After an error or a cancelled read, `stream` is empty, so a response that was read in part is never continued.
         let records = current.records(bound).await.map_err(|error| named(self.client.url(), &error))?;
         // A read of a single record does not continue; a follower opens an endless response.
         if !current.has_ended && bound != ReadBound::ONE {
             *stream = Some(current);
-        }
-        if let Some(newest) = records.last() {
-            *previous = last.replace(newest.clone());
         }
         Ok(records)
     }
@@ -159,13 +121,12 @@ impl LogSource for RemoteLog {
     }
 
     async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
-        let mut reading = self.reading.lock().await;
-        let Reading { stream, last, .. } = &mut *reading;
+        let mut stream = self.stream.lock().await;
         if stream.as_ref().is_none_or(|stream| stream.position() != position) {
             *stream = None;
-            *stream = Some(self.begin(position, StreamMode::Follow, last.as_ref()).await?);
+            *stream = Some(self.begin(position, StreamMode::Follow).await?);
         }
-        let Some(current) = stream else { return Ok(()) };
+        let Some(current) = &mut *stream else { return Ok(()) };
         if let Err(error) = current.wait(timeout).await {
             *stream = None;
             return Err(named(self.client.url(), &error));

@@ -188,7 +188,7 @@ impl Engine for Sqlite {
         // A damaged header may name a size that no file can have; then SQLite reports the damage.
         drop(pad(&copy.layout.path));
         let salvaged = Self::new(&copy.layout, connect(&copy.layout.path, READ_ONLY)?, READ_ONLY)?;
-        // If the last position cannot be read, the high-water mark is also used.
+        // If the last position cannot be read, the records before the damage count. The caller adds the high-water mark.
         let last = salvaged.last().map_or_else(|_| salvaged.last_before_damage(), |last| last.position);
         Ok(FoundRecords { records: Box::new(salvaged), last, copy: Some(copy) })
     }

@@ -108,12 +108,12 @@ impl Replica {
     }
 
     /// Reads the last position of the log, and records that the log responded. A log that is full or damaged responds
-    /// too.
+    /// too; one whose thread has ended does not.
     pub(crate) async fn head(&self) -> Result<Position, LogError> {
         let head = self.log.head().await;
         match &head {
             Ok(head) => self.statistics.seen(*head),
-            Err(error) if error.fault == Fault::Unreachable => {}
+            Err(error) if matches!(error.fault, Fault::Unreachable | Fault::Stopped) => {}
             Err(_) => self.statistics.responded(),
         }
         head

@@ -7,10 +7,10 @@ use std::{collections::VecDeque, time::Duration};
 use thiserror::Error;
 use tokio::time::{self, Instant};
 
-use super::{Tally, batch::Batch, holds, not_visible};
+use super::{Tally, batch::Batch, commit_at, holds, not_visible};
 use crate::{
     backoff::Backoff,
-    log::{codec, commit::Commit},
+    log::commit::Commit,
     ports::{
         AppendError, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record, StoredRecord, Version,
     },
@@ -34,8 +34,8 @@ pub enum Until {
     /// When the target holds everything that the source holds. The whole source is checked, and any error ends the
     /// copy.
     Head,
-    /// When it is no longer polled. The source is read from the last record of the target on, and outages of either
-    /// side are retried.
+    /// When it is no longer polled, or with an error that a retry does not solve. The source is read from the last record
+    /// of the target on, and outages of either side are retried.
     Stopped,
 }
 
@@ -92,7 +92,7 @@ impl From<LogError> for CopyError {
 
 impl CopyError {
     /// Whether the side that failed may recover without help.
-    fn may_pass(&self) -> bool {
+    fn is_temporary(&self) -> bool {
         match self {
             Self::Source(error) => error.fault == Fault::Unreachable,
             Self::Target(error) => {
@@ -106,7 +106,8 @@ impl CopyError {
 }
 
 /// Copies `from` into `to`, and counts in `tally` what the target holds. Resumes where an earlier copy stopped, and
-/// rejects a target with a different history. A copy up to the head changes nothing in a target that holds the whole source, and possibly more.
+/// rejects a target with a different history. A copy up to the head changes nothing in a target that holds the whole
+/// source, and possibly more.
 pub async fn copy(
     from: &dyn LogSource,
     to: &dyn EventLog,
@@ -116,7 +117,7 @@ pub async fn copy(
 ) -> Result<(), CopyError> {
     let mut target = loop {
         match CopyTarget::open(to).await {
-            Err(error) if until == Until::Stopped && error.may_pass() => {
+            Err(error) if until == Until::Stopped && error.is_temporary() => {
                 report(CopyStep::Waiting(&error));
                 time::sleep(RETRY.delay(1)).await;
             }
@@ -130,7 +131,7 @@ pub async fn copy(
     loop {
         let before = tally.position();
         match copy_on(from, &mut target, until, tally, &mut report).await {
-            Err(error) if until == Until::Stopped && error.may_pass() => {
+            Err(error) if until == Until::Stopped && error.is_temporary() => {
                 report(CopyStep::Waiting(&error));
                 failures = if tally.position() > before { 1 } else { failures + 1 };
                 time::sleep(RETRY.delay(failures)).await;
@@ -183,7 +184,7 @@ async fn copy_on(
         }
         let mut failures = 0;
         while !batch.records.is_empty() {
-            match target.take(&mut batch).await {
+            match target.store(&mut batch).await {
                 Ok(count) => {
                     for (record, commit) in intact.drain(..count) {
                         tally.add_commit(record, &commit);
@@ -194,7 +195,7 @@ async fn copy_on(
                     }
                     failures = 0;
                 }
-                Err(error) if until == Until::Stopped && error.may_pass() => {
+                Err(error) if until == Until::Stopped && error.is_temporary() => {
                     report(CopyStep::Waiting(&error));
                     failures += 1;
                     time::sleep(RETRY.delay(failures)).await;
@@ -233,11 +234,8 @@ impl<'a> CopyTarget<'a> {
             if head == Position::START {
                 return Ok(None);
             }
-            let mut record = to.read(head.before(), ReadBound::ONE).await?.pop().ok_or_else(|| {
-                Fault::Unreachable.error(format!("the last commit, at position {head}, is not visible yet"))
-            })?;
-            record.id = Some(codec::decode_stored(&record)?.id);
-            Ok(Some(record))
+            let (record, commit) = commit_at(to, head).await?;
+            Ok(Some(StoredRecord { id: Some(commit.id), ..record }))
         };
         Ok(Self { to, last: last().await.map_err(CopyError::Target)? })
     }
@@ -247,16 +245,16 @@ impl<'a> CopyTarget<'a> {
     }
 
     /// Stores a batch of the source.
-    pub(super) async fn take_all(&mut self, batch: &mut Batch) -> Result<(), CopyError> {
+    pub(super) async fn store_all(&mut self, batch: &mut Batch) -> Result<(), CopyError> {
         while !batch.records.is_empty() {
-            self.take(batch).await?;
+            self.store(batch).await?;
         }
         Ok(())
     }
 
-    /// Removes the first records from a batch of the source, and returns how many: those that the target already holds, or
-    /// else new ones, which it holds now. Compares a record with the one at the end of the target.
-    async fn take(&mut self, batch: &mut Batch) -> Result<usize, CopyError> {
+    /// Removes the first records from a batch of the source, and returns how many. Those after the end of the target are
+    /// appended to it. The others are not compared with the target, except the one at its end, which proves all before it.
+    async fn store(&mut self, batch: &mut Batch) -> Result<usize, CopyError> {
         let before = self.version();
         let held = (before.position.0 + 1).saturating_sub(batch.first.0);
         let held = usize::try_from(held).unwrap_or(usize::MAX).min(batch.records.len());

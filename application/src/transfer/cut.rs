@@ -1,17 +1,14 @@
 //! The end of a partial copy, export or import: a position, or a time.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use thiserror::Error;
 
-use super::{Tally, not_visible, walk};
+use super::{Tally, commit_at, walk};
 use crate::{
-    log::{
-        codec,
-        commit::{Commit, NodeId},
-    },
+    log::commit::{Commit, NodeId},
     ports::{Durability, LogError, LogSource, Position, ReadBound, StoredRecord},
 };
 
@@ -27,25 +24,14 @@ pub enum End {
 /// Divides a history into the commits before an [`End`] and the rest. Without an end, there is no rest.
 #[derive(Debug, Clone, Default)]
 pub struct Cut {
-    end: Option<End>,
+    /// The end.
+    pub end: Option<End>,
     /// The last commit before the end, and its node.
     last: Option<(Position, NodeId)>,
-    first_after: Option<(Position, DateTime<Utc>)>,
+    /// The first commit after the end, and its time.
+    pub first_after: Option<(Position, DateTime<Utc>)>,
     /// The last commit that is not later than the time. It may be after the end, because clocks differ.
-    last_in_time: Option<Position>,
-}
-
-/// The division at a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TimeCut {
-    /// The time.
-    pub time: DateTime<Utc>,
-    /// The last position before the end.
-    pub last: Position,
-    /// The first commit with a later time; `None` if no commit is later.
-    pub first_later: Option<(Position, DateTime<Utc>)>,
-    /// The last position whose commit is not later.
-    pub last_in_time: Position,
+    pub last_in_time: Option<Position>,
 }
 
 /// An end that a history does not have.
@@ -97,9 +83,7 @@ impl Cut {
             End::Position(end) => {
                 let last = log.head().await?.min(end);
                 if last > Position::START {
-                    let found = log.read(last.before(), ReadBound::ONE).await?;
-                    let record = found.first().ok_or_else(|| not_visible(last))?;
-                    cut.takes(&codec::decode_stored(record)?);
+                    cut.takes(&commit_at(log, last).await?.1);
                 }
             }
         }
@@ -140,13 +124,6 @@ impl Cut {
     pub fn last(&self) -> Position {
         self.last.map_or(Position::START, |(last, _)| last)
     }
-
-    /// The division at a time; `None` if the end is not a time or there are no commits.
-    pub fn time_cut(&self) -> Option<TimeCut> {
-        let Some(End::Time(time)) = self.end else { return None };
-        let last_in_time = self.last_in_time?;
-        Some(TimeCut { time, last: self.last(), first_later: self.first_after, last_in_time })
-    }
 }
 
 /// The beginning of a log, up to a position that the log holds.
@@ -171,10 +148,6 @@ impl LogSource for Beginning {
 
     async fn head(&self) -> Result<Position, LogError> {
         Ok(self.last)
-    }
-
-    async fn wait_for(&self, _: Position, _: Duration) -> Result<(), LogError> {
-        Ok(())
     }
 
     fn durability(&self) -> Durability {

@@ -76,7 +76,7 @@ pub async fn import(
         }
         batch.push(Record { id: commit.id, bytes: record.bytes.clone() });
         if batch.is_full() {
-            target.take_all(&mut batch).await?;
+            target.store_all(&mut batch).await?;
         }
         tally.add_commit(record.clone(), commit);
         progress(record.position);
@@ -85,7 +85,7 @@ pub async fn import(
     let imported = imported.await;
     if !matches!(imported, Err(ExportError::Target(_))) {
         // The records before a bad line are intact.
-        target.take_all(&mut batch).await?;
+        target.store_all(&mut batch).await?;
     }
     imported?;
     Ok(target.check_holds(tally.last()).await?)

@@ -3,7 +3,7 @@
 //! At each position, an intact record that contains the hash of the record before it continues the history, whichever
 //! copy it comes from. Copies that hold different intact records contradict each other; then only a head hash chooses.
 
-use std::{mem, sync::Arc, time::Duration};
+use std::{mem, sync::Arc};
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -213,10 +213,6 @@ impl LogSource for MergedLog {
 
     async fn head(&self) -> Result<Position, LogError> {
         Ok(self.last)
-    }
-
-    async fn wait_for(&self, _: Position, _: Duration) -> Result<(), LogError> {
-        Ok(())
     }
 
     fn durability(&self) -> Durability {

@@ -58,13 +58,13 @@ pub async fn salvage_around_gaps(
             Some(commit) => batch.push(next(&mut added, commit, NodeId::UNFINISHED_SALVAGE)?),
             None => return Ok(()),
         }
-        if batch.is_full() { target.take_all(&mut batch).await } else { Ok(()) }
+        if batch.is_full() { target.store_all(&mut batch).await } else { Ok(()) }
     })
     .await?;
     if let Some(commit) = pending {
         batch.push(next(&mut added, commit, NodeId::random())?);
     }
-    target.take_all(&mut batch).await?;
+    target.store_all(&mut batch).await?;
     Ok((gaps, added))
 }
 

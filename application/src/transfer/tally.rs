@@ -103,14 +103,16 @@ impl Tally {
     }
 
     /// Reads the records after the last one. An empty result means that there are no more at the moment. Fails if the
-    /// log was replaced, because the records of two histories must not be mixed.
+    /// log was replaced, because the records of two histories must not be mixed. The first record proves the last one with
+    /// its hash; only a record that does not follow needs a second read, to tell a replaced log from a damaged one.
     pub async fn read_next(
         &self,
         log: &dyn LogSource,
         bound: ReadBound,
     ) -> Result<Vec<StoredRecord>, LogError> {
         let records = log.read(self.position(), bound).await?;
-        if let (Some(last), false) = (self.last(), records.is_empty())
+        if let (Some(last), Some(next)) = (self.last(), records.first())
+            && !codec::decode_stored(next).is_ok_and(|commit| commit.previous == Digest::of(&last.bytes))
             && holds(log, last).await? != Some(true)
         {
             return Err(Fault::Diverged.error(format!(

@@ -29,7 +29,8 @@ use crate::{config::LogCommand, output, stop_signals::StopSignals, wire::DAMAGE_
 const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(1);
 const INTERRUPTED: &str = "interrupted; a copy or import resumes when it is started again";
 
-#[tokio::main]
+// Two threads, also on one processor: while a server floods one of them, the other one runs the timeouts.
+#[tokio::main(worker_threads = 2)]
 pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
     if let LogCommand::Copy { from, to, .. } | LogCommand::Salvage { from, to, .. } = &command
         && from.is_same_as(to)

@@ -1,8 +1,11 @@
 //! Stores that cannot be used: each is rejected with one sentence, and nothing is changed or created.
 
 use std::{
-    net::TcpStream,
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    net::{TcpListener, TcpStream},
     process::{Command, Stdio},
+    thread,
 };
 
 use harness::{
@@ -33,7 +36,7 @@ fn is_rejected(finished: Finished, words: &str) {
 #[test]
 fn a_server_that_ignores_conditions_is_rejected() {
     let directory = tempfile::tempdir().unwrap();
-    std::fs::create_dir(directory.path().join("bucket")).unwrap();
+    fs::create_dir(directory.path().join("bucket")).unwrap();
     let port = free_port();
     let server = python_tool("rclone")
         .args(["serve", "s3", "--addr", &format!("127.0.0.1:{port}"), "--auth-key", "key,hunter2hunter2"])
@@ -61,6 +64,8 @@ fn a_malformed_variable_is_named_and_its_password_is_not_shown() {
         ("AWS_ENDPOINT_URL", "http://user:hunter2hunter2@127.0.0.1:7106", endpoint),
         ("AWS_ACCESS_KEY_ID", "one\ntwo", "AWS_ACCESS_KEY_ID contains a control character"),
         ("AWS_REGION", "one\r\ntwo", "AWS_REGION contains a control character"),
+        ("AWS_REGION", "eu central", "AWS_REGION contains a character that a request cannot have"),
+        ("AWS_SESSION_TOKEN", "\u{e9}", "AWS_SESSION_TOKEN contains a character that a request cannot have"),
     ] {
         let mut variables = gateway.variables();
         variables.push((name.into(), value.into()));
@@ -123,6 +128,59 @@ fn missing_credentials_are_named() {
     ] {
         let rejected = serve(&url, variables).says("AWS_ACCESS_KEY_ID");
         is_rejected(rejected, "AWS_SECRET_ACCESS_KEY");
+    }
+}
+
+#[test]
+fn a_token_file_with_a_line_break_is_named() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), "token\n").unwrap();
+    let variables = [
+        ("AWS_ENDPOINT_URL", "http://127.0.0.1:1"),
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1:1/role"),
+        ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", file.path().to_str().unwrap()),
+    ];
+    let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let words = "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE names a file with a line break";
+    is_rejected(serve("s3://bucket/pets", variables), words);
+}
+
+/// A server with these responses to a listing and to every other request. It ends with the test.
+fn server(listing: &'static str, other: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let (mut request, mut line) = (String::new(), String::new());
+            stream.read_line(&mut request).unwrap();
+            while stream.read_line(&mut line).unwrap() > 2 {}
+            let response = if request.contains("list-type=2") { listing } else { other };
+            stream.get_mut().write_all(format!("HTTP/1.0 {response}").as_bytes()).unwrap();
+        }
+    });
+    endpoint
+}
+
+#[test]
+fn a_response_that_no_object_store_sends_is_described() {
+    let missing = "404 Not Found\r\n\r\n<Error><Code>NoSuchKey</Code></Error>";
+    for (listing, other, words) in [
+        (
+            "200 OK\r\n\r\n<html/>",
+            missing,
+            "responded to a listing with <html> instead of <ListBucketResult>",
+        ),
+        ("200 OK\r\n\r\nhello", missing, "responded to a listing with no XML"),
+        (
+            "",
+            "404 Not Found\r\n\r\n<Error><Code>NoSuchUpload</Code></Error>",
+            "(404 NoSuchUpload): check the URL",
+        ),
+        ("", "404 Not Found\r\n\r\n<html/>", "(404 without an error code): check the URL"),
+    ] {
+        let variables = Gateway::shared().variables_via(&server(listing, other));
+        is_rejected(serve("s3://bucket/pets", variables), words);
     }
 }
 

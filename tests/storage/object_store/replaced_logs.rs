@@ -81,6 +81,22 @@ fn an_older_state_is_not_written_to() {
     app.add("Ada");
 }
 
+/// A gap is damage. Filling it would make two histories one.
+#[test]
+fn nothing_is_written_before_an_object_behind_a_gap() {
+    let (app, url, objects) = service();
+    let (third, bytes) =
+        objects.iter().find(|(key, _)| key.ends_with("/commits/00000000000000000003")).unwrap();
+    let fifth = third.replace("/commits/00000000000000000003", "/commits/00000000000000000005");
+    Gateway::shared().request("PUT", &format!("{}/{fifth}", bucket(&url)), Some(bytes));
+    let before = Gateway::shared().objects(bucket(&url));
+    app.wait_until_not_ready();
+    app.wait_for_log("the commit at position 4 is missing, but the log continues at position 5");
+    assert_eq!(app.post(r#"{"name":"lost","categoryId":7}"#).status, 503);
+    assert_eq!(app.all_pets().len(), 3, "reads continue");
+    assert_eq!(Gateway::shared().objects(bucket(&url)), before, "nothing is changed");
+}
+
 #[test]
 fn another_log_in_the_same_place_is_not_written_to() {
     let (app, url, _) = service();

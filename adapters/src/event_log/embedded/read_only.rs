@@ -1,7 +1,7 @@
 //! A read-only log, of an intact store or of the intact records of a damaged one. It changes no files, so it works on a
 //! read-only disk.
 
-use std::{fs::File, path::Path, sync::Arc, time::Duration};
+use std::{fs::File, path::Path, sync::Arc};
 
 use application::ports::{
     Durability, Fault, LogError, LogSource, Position, ReadBound, StoredRecord, Version,
@@ -97,10 +97,6 @@ impl LogSource for ReadOnlyLog {
 
     async fn head(&self) -> Result<Position, LogError> {
         Ok(self.source.0.last)
-    }
-
-    async fn wait_for(&self, _: Position, _: Duration) -> Result<(), LogError> {
-        Ok(())
     }
 
     fn durability(&self) -> Durability {

@@ -1,7 +1,5 @@
 //! Reads the remaining messages of a stream that has lost messages, or whose settings drop some.
 
-use std::time::Duration;
-
 use application::ports::{Durability, Fault, LogError, LogSource, Position, ReadBound, StoredRecord};
 use async_trait::async_trait;
 
@@ -31,10 +29,6 @@ impl LogSource for SalvagedStream {
 
     async fn head(&self) -> Result<Position, LogError> {
         Ok(self.last)
-    }
-
-    async fn wait_for(&self, _: Position, _: Duration) -> Result<(), LogError> {
-        Ok(())
     }
 
     fn durability(&self) -> Durability {

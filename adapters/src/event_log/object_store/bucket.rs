@@ -1,11 +1,11 @@
 //! A prefix of a bucket: its URL, the variables that complete the URL, and the requests for objects.
 
-use std::{env, sync::Arc, time::Duration};
+use std::{env, fs, sync::Arc, time::Duration};
 
 use application::ports::{Fault, LogError};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use hyper::Uri;
+use hyper::{Uri, header::HeaderValue};
 use object_store::{
     ClientConfigKey, Error, ObjectMeta, ObjectStore as _, ObjectStoreExt as _, PutMode, RetryConfig,
     aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut},
@@ -14,7 +14,7 @@ use object_store::{
 };
 use tokio::time;
 
-use super::client::{Connector, Rejection, cause, innermost};
+use super::client::{Connector, NotAListing, Rejection, cause, innermost};
 use crate::{event_log::loopback::is_loopback, root_certificates};
 
 /// How long a response may take, and the transfer of an object.
@@ -94,9 +94,10 @@ impl Bucket {
         let unusable = |why: String| Fault::CannotOpen.error(why);
         let (name, prefix) = parse(url)
             .ok_or_else(|| unusable("the store URL must have the form s3://BUCKET/PREFIX".into()))?;
-        if let Some((key, _)) = variables.0.iter().find(|(_, value)| value.contains(char::is_control)) {
-            let name = key.as_ref().to_uppercase();
-            return Err(unusable(format!("{name} contains a control character: set it to one line of text")));
+        if let Some((key, what)) =
+            variables.0.iter().find_map(|(key, value)| Some((key, unsendable(*key, value)?)))
+        {
+            return Err(unusable(format!("{} {what}", key.as_ref().to_uppercase())));
         }
         let variables = variables.0.iter();
         let builder =
@@ -234,6 +235,13 @@ impl Bucket {
             let host = server.rsplit('/').next().unwrap_or_default();
             return Fault::Unreachable.error(format!("cannot connect to {host}: {}", innermost(error)));
         }
+        if let Some(NotAListing(element)) = cause(error) {
+            let what = if element.is_empty() { "no XML".to_owned() } else { format!("<{element}>") };
+            return Fault::CannotOpen.error(format!(
+                "{server} responded to a listing with {what} instead of <ListBucketResult>: check that AWS_ENDPOINT_URL is \
+                 the URL of an S3 server"
+            ));
+        }
         let Some(rejection) = cause::<Rejection>(error) else {
             return Fault::Unreachable.error(format!("a request to {server} failed: {}", innermost(error)));
         };
@@ -241,7 +249,7 @@ impl Bucket {
             (408 | 429 | 500.., _) => {
                 return Fault::Unreachable.error(format!("{server} responded with {rejection}"));
             }
-            (404, _) => {
+            (404, "NoSuchBucket") => {
                 return Fault::CannotOpen.error(format!(
                     "the bucket {bucket} does not exist at {server}: create it, or check the URL and AWS_ENDPOINT_URL"
                 ));
@@ -250,9 +258,26 @@ impl Bucket {
             (401 | 403, _) => {
                 "check the credentials in AWS_* variables, and that they allow GetObject, PutObject and ListBucket"
             }
-            _ => "check AWS_REGION and AWS_ENDPOINT_URL",
+            _ => "check the URL, AWS_REGION and AWS_ENDPOINT_URL",
         };
         Fault::CannotOpen.error(format!("{server} rejected the request ({rejection}): {advice}"))
+    }
+}
+
+/// Says what is wrong with a variable that cannot be a part of a request. The library would panic.
+fn unsendable(key: AmazonS3ConfigKey, value: &str) -> Option<&'static str> {
+    let is_sent = |byte: u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&byte);
+    match key {
+        _ if value.contains(char::is_control) => {
+            Some("contains a control character: set it to one line of text")
+        }
+        AmazonS3ConfigKey::SecretAccessKey | AmazonS3ConfigKey::WebIdentityTokenFile => None,
+        AmazonS3ConfigKey::ContainerAuthorizationTokenFile => {
+            let is_unusable = fs::read(value).is_ok_and(|token| HeaderValue::from_bytes(&token).is_err());
+            is_unusable.then_some("names a file with a line break: write only the token to it")
+        }
+        _ => (!value.bytes().all(is_sent))
+            .then_some("contains a character that a request cannot have: check it"),
     }
 }
 

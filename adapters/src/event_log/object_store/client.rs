@@ -24,17 +24,27 @@ use crate::root_certificates;
 
 /// How long a TCP connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How much is received at a time, in bytes. hyper parses interim responses (1xx) from up to 128 full buffers before
+/// another task runs.
+const BUFFER_BYTES: usize = 64 * 1024;
 /// The maximum size of an error response, in bytes. Only its code is used.
 const REPORT_MAX: usize = 64 * 1024;
+/// The maximum length of a code or of the name of an element in a message.
+const NAME_MAX: usize = 64;
 
 /// An error response.
 #[derive(Debug, Error)]
-#[error("{status} {code}")]
+#[error("{status} {}", if code.is_empty() { "without an error code" } else { code })]
 pub(super) struct Rejection {
     pub(super) status: u16,
     /// The code in its body, for example `NoSuchBucket`. Empty if there is none.
     pub(super) code: String,
 }
+
+/// A response to a listing that is something else, with the name of its root element. Empty if there is none.
+#[derive(Debug, Error)]
+#[error("not a listing")]
+pub(super) struct NotAListing(pub(super) String);
 
 /// Finds the cause of this type in an error.
 pub(super) fn cause<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {
@@ -69,7 +79,9 @@ impl HttpConnector for Connector {
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
         let connector = builder.enable_http1().wrap_connector(tcp);
-        Ok(HttpClient::new(HyperClient(Client::builder(TokioExecutor::new()).build(connector))))
+        let mut client = Client::builder(TokioExecutor::new());
+        client.http1_max_buf_size(BUFFER_BYTES);
+        Ok(HttpClient::new(HyperClient(client.build(connector))))
     }
 }
 
@@ -84,19 +96,25 @@ impl fmt::Debug for HyperClient {
 #[async_trait]
 impl HttpService for HyperClient {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let is_listing = request.uri().query().is_some_and(|query| query.contains("list-type=2"));
         let response = self.0.request(request).await.map_err(|error| {
             let kind = if error.is_connect() { HttpErrorKind::Connect } else { HttpErrorKind::Unknown };
             HttpError::new(kind, error)
         })?;
         let (parts, body) = response.into_parts();
         if parts.status.is_success() {
-            let body = Limited::new(body, OBJECT_MAX);
-            let body = body.map_err(|error| HttpError::new_boxed(HttpErrorKind::Interrupted, error));
-            return Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(body)));
+            let body = Limited::new(body, OBJECT_MAX).map_err(interrupted);
+            if !is_listing {
+                return Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(body)));
+            }
+            // To the library, any XML is a listing.
+            let listing = body.collect().await?.to_bytes();
+            return match root_element(&listing) {
+                "ListBucketResult" => Ok(HttpResponse::from_parts(parts, HttpResponseBody::from(listing))),
+                other => Err(HttpError::new(HttpErrorKind::Unknown, NotAListing(other.to_owned()))),
+            };
         }
-        let report = Limited::new(body, REPORT_MAX).collect().await;
-        let report = report.map_err(|error| HttpError::new_boxed(HttpErrorKind::Interrupted, error))?;
-        let report = report.to_bytes();
+        let report = Limited::new(body, REPORT_MAX).collect().await.map_err(interrupted)?.to_bytes();
         let rejection = Rejection { status: parts.status.as_u16(), code: code(&report) };
         match (rejection.status, &*rejection.code) {
             // The library has its own errors for these: a missing object, and an object that exists.
@@ -108,12 +126,27 @@ impl HttpService for HyperClient {
     }
 }
 
+/// The error of a response that was cut off or is too long.
+fn interrupted(error: Box<dyn Error + Send + Sync>) -> HttpError {
+    HttpError::new_boxed(HttpErrorKind::Interrupted, error)
+}
+
 /// The code in an error response, which is a word. Empty if there is none.
 fn code(report: &[u8]) -> String {
     let report = String::from_utf8_lossy(report);
     let code = report.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
-    let is_word = |code: &&str| code.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let is_word =
+        |code: &&str| code.len() <= NAME_MAX && code.bytes().all(|byte| byte.is_ascii_alphanumeric());
     code.map(|(code, _)| code).filter(is_word).unwrap_or_default().to_owned()
+}
+
+/// The name of the first element of an XML document. Empty if it has none, or a long one.
+fn root_element(document: &[u8]) -> &str {
+    let is_letter = |byte: &u8| byte.is_ascii_alphanumeric();
+    let mut tags = document.split(|byte| *byte == b'<').skip(1);
+    let root = tags.find(|tag| tag.first().is_some_and(is_letter)).unwrap_or_default();
+    let name = root.split(|byte| !is_letter(byte)).next().unwrap_or_default();
+    if name.len() <= NAME_MAX { str::from_utf8(name).unwrap_or_default() } else { "" }
 }
 
 #[cfg(test)]
@@ -127,6 +160,18 @@ mod tests {
         assert_eq!(code(report.as_bytes()), "NoSuchBucket");
         for report in ["", "<Code></Code>", "<Code>a b</Code>", "<Code>AccessDenied"] {
             assert_eq!(code(report.as_bytes()), "", "{report}");
+        }
+    }
+
+    #[test]
+    fn the_root_element_says_what_a_document_is() {
+        for (document, root) in [
+            ("<?xml version=\"1.0\"?>\n<ListBucketResult xmlns=\"x\"><Name>b</Name>", "ListBucketResult"),
+            ("<!DOCTYPE html><html/>", "html"),
+            ("", ""),
+            ("OK", ""),
+        ] {
+            assert_eq!(root_element(document.as_bytes()), root, "{document}");
         }
     }
 }

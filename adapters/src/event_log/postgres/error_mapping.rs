@@ -37,7 +37,7 @@ pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
         None => ("cannot be reached", "; check the URL, and that the server is running"),
     };
     let detail = format!("PostgreSQL at {server} {what}: {}{what_to_do}", describe(error));
-    (if may_pass(error) { Fault::Unreachable } else { Fault::CannotOpen }).error(detail)
+    (if is_temporary(error) { Fault::Unreachable } else { Fault::CannotOpen }).error(detail)
 }
 
 /// The server does not work at the moment.
@@ -128,7 +128,7 @@ fn class(code: &SqlState) -> &str {
 }
 
 /// Whether a retry may help: the network or the server is down, as opposed to a rejected session.
-fn may_pass(error: &Error) -> bool {
+fn is_temporary(error: &Error) -> bool {
     if let Some(code) = error.code() {
         return !matches!(class(code), "28" | "3D" | "42");
     }

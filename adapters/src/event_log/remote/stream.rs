@@ -85,12 +85,6 @@ impl RecordStream {
         self.tally.position()
     }
 
-    /// Returns the first record.
-    pub(super) async fn first(&mut self) -> Result<Option<StoredRecord>, LogError> {
-        self.fill_in_time().await?;
-        self.take()
-    }
-
     /// Returns the received records. A response with an end waits for at least one; an empty result is the end.
     pub(super) async fn records(&mut self, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         if let Some(error) = self.failed.take() {

@@ -190,9 +190,8 @@ fn keys(encoder: &mut Encoder<'_>, state: &AppState) -> fmt::Result {
     let expiries = expiries.iter().take(KEYS_MAX);
     let expiries = expiries.map(|(name, expiry)| ([("key", &**name)], ConstGauge::new(expiry.timestamp())));
     encoder.family("petstore_key_expiry_timestamp_seconds", help, expiries)?;
-    let outcomes =
-        state.keys.reloads().map(|(outcome, count)| ([("outcome", outcome)], ConstCounter::new(count)));
-    encoder.family("petstore_key_reloads", "Reloads of the key file after a change, by outcome.", outcomes)
+    let help = "Whether the key file can be loaded, so that changes take effect.";
+    encoder.gauge("petstore_key_file_usable", help, u32::from(state.keys.follows_changes()))
 }
 
 fn readiness(encoder: &mut Encoder<'_>, state: &AppState) -> fmt::Result {

@@ -7,8 +7,8 @@ use std::{
 
 use anyhow::{anyhow, bail};
 use application::{
-    log::{codec, commit::Commit},
-    ports::{EventLog, Fault, LogError, LogIdentity, Position, ReadBound, Version},
+    ports::{EventLog, Fault, LogError, LogIdentity, Position, Version},
+    transfer::commit_at,
 };
 use chrono::{DateTime, SecondsFormat, Utc};
 
@@ -98,23 +98,16 @@ async fn look_at(log: &dyn EventLog, recorded: Option<&LogIdentity>) -> Result<F
     if head == Position::START {
         return Ok(Found::Empty);
     }
-    let (first, last) = (commit_at(log, Position::START.next()).await?, commit_at(log, head).await?);
+    let (_, first) = commit_at(log, Position::START.next()).await?;
+    let (_, last) = commit_at(log, head).await?;
     let has_recorded = match recorded {
         Some(recorded) if recorded.first == first.id && recorded.position <= head => {
-            commit_at(log, recorded.position).await?.id == recorded.newest
+            commit_at(log, recorded.position).await?.1.id == recorded.newest
         }
         Some(_) | None => false,
     };
     let identity = LogIdentity { first: first.id, position: head, newest: last.id };
     Ok(Found::Holds { identity, last: last.time, has_recorded })
-}
-
-async fn commit_at(log: &dyn EventLog, position: Position) -> Result<Commit, LogError> {
-    let found = log.read(position.before(), ReadBound::ONE).await?;
-    let record = found.first().ok_or_else(|| {
-        Fault::Unreachable.error(format!("the commit at position {position} is not visible yet; try again"))
-    })?;
-    codec::decode_stored(record)
 }
 
 fn describe(found: &Found) -> String {

@@ -104,7 +104,7 @@ pub(super) async fn follow(
     };
     report::field("stopped", format!("the copy ends at position {position}"));
     let behind = match time::timeout(HEAD_TIMEOUT, source.head()).await {
-        Ok(Ok(head)) => format!("{} commits", head.0.saturating_sub(position.0)),
+        Ok(Ok(head)) => report::commits(head.0.saturating_sub(position.0)),
         Ok(Err(error)) => format!("unknown: {error}; later commits are not in the copy"),
         Err(_) => "unknown: the source does not respond; later commits are not in the copy".to_owned(),
     };
@@ -145,7 +145,7 @@ async fn report_lag(
         // The position is read before the head, so that the lag is never too small.
         let position = reached.get();
         let behind = match lag(source, target, position).await {
-            Ok(commits) => format!("{commits} commits; the copy is at position {position}"),
+            Ok(lag) => format!("{}; the copy is at position {position}", report::commits(lag)),
             Err(reason) => format!("unknown: {reason}; the copy was at position {position}"),
         };
         report::field("behind", behind);

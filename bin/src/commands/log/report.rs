@@ -50,10 +50,25 @@ pub(super) fn tally(tally: &Tally) {
     }
 }
 
+/// Formats a number of commits.
+pub(super) fn commits(count: u64) -> String {
+    format!("{count} commit{}", if count == 1 { "" } else { "s" })
+}
+
 /// Formats ranges of positions: `42, 57 to 60`.
 pub(super) fn ranges(ranges: &[(Position, Position)]) -> String {
     let texts = ranges
         .iter()
         .map(|(first, last)| if first == last { first.to_string() } else { format!("{first} to {last}") });
     texts.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_commit_is_not_several() {
+        assert_eq!([0, 1, 2].map(commits), ["0 commits", "1 commit", "2 commits"]);
+    }
 }

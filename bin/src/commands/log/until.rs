@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::bail;
 use application::{
     ports::Position,
-    transfer::{Beginning, Cut, CutError, End, TimeCut},
+    transfer::{Beginning, Cut, CutError, End},
 };
 use chrono::{DateTime, SecondsFormat, Utc};
 
@@ -53,9 +53,10 @@ pub(super) fn check_target(
 
 /// Describes where a time ends the history, in one sentence; `None` if the end is not a time.
 pub(super) fn describe(cut: &Cut) -> Option<String> {
-    let TimeCut { time, last, first_later, last_in_time } = cut.time_cut()?;
+    let Some(End::Time(time)) = cut.end else { return None };
+    let (last, last_in_time) = (cut.last(), cut.last_in_time?);
     let time = exact(time);
-    let Some((later, later_time)) = first_later else {
+    let Some((later, later_time)) = cut.first_after else {
         return Some(format!("no commit is later than {time}: the history is complete"));
     };
     let later_time = exact(later_time);
