@@ -1,7 +1,7 @@
 //! A log on a server that was emptied, dropped or replaced: it is rejected until an operator accepts it.
 
 use std::{
-    fs,
+    fs::{self, File},
     io::Write as _,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
@@ -226,7 +226,17 @@ fn nodes_that_share_a_state_directory_never_move_the_record_back() {
     let (mut ahead, mut behind) = (start(), start());
     assert_eq!(ahead.post(REX).status, 201);
     wait_until("both show the pet", || behind.all_pets().len() == 1);
-    behind.signal("STOP");
+    // A node that is stopped while it holds the lock would keep the other one from recording anything.
+    wait_until("the second node is stopped, and does not hold the lock of the record", || {
+        behind.signal("STOP");
+        let lock =
+            record_in(state.path()).map(|record| File::open(format!("{}.lock", record.display())).unwrap());
+        let is_free = lock.is_some_and(|lock| lock.try_lock().is_ok());
+        if !is_free {
+            behind.signal("CONT");
+        }
+        is_free
+    });
     for _ in 0..4 {
         assert_eq!(ahead.post(REX).status, 201);
     }

@@ -51,8 +51,8 @@ const STEADY: Duration = Duration::from_secs(2);
 /// Longer than a busy machine takes.
 const GROWTH_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Attacks that run at the same time. Each uses as much of the machine as it gets, and a test measures what remains.
-static ATTACKS: Semaphore = Semaphore::const_new(2);
+/// One attack at a time. It uses as much of the machine as it gets, and the test measures what remains.
+static ATTACKS: Semaphore = Semaphore::const_new(1);
 
 /// Attackers that replace each connection that ends. They stop when this is dropped.
 pub(in crate::faults) struct Attack {
@@ -61,7 +61,7 @@ pub(in crate::faults) struct Attack {
 }
 
 impl Attack {
-    /// Starts so many attackers when at most one other attack runs. `connect` returns a connection, from its beginning to its end.
+    /// Starts so many attackers when no other attack runs. `connect` returns a connection, from its beginning to its end.
     pub(in crate::faults) fn start<C, F>(attackers: usize, connect: C) -> Self
     where
         C: Fn() -> F + Clone + Send + 'static,
