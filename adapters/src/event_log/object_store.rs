@@ -380,6 +380,11 @@ impl LogSource for ObjectLog {
         Ok(())
     }
 
+    async fn skip(&self, damaged: Position) -> Result<Position, LogError> {
+        let later = self.objects.list(damaged, 1).await?;
+        Ok(later.first().map_or(damaged.next(), |(first, _)| *first))
+    }
+
     fn durability(&self) -> Durability {
         let Bucket { name, prefix, server, .. } = &*self.objects.bucket;
         let settings =

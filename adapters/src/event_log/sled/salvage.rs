@@ -61,6 +61,11 @@ impl Records for FoundChunks {
         }
         Ok(())
     }
+
+    fn skip(&self, damaged: Position) -> Position {
+        let next = self.records.partition_point(|record| record.version.position <= damaged);
+        self.records.get(next).map_or(Position(u64::MAX), |record| record.version.position)
+    }
 }
 
 impl FoundChunks {
