@@ -34,6 +34,12 @@ pub trait LogSource: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Returns a position after `damaged`, which cannot be read, such that the log holds no record in between. A salvage
+    /// continues there. An engine that may have lost many records finds the next one.
+    async fn skip(&self, damaged: Position) -> Result<Position, LogError> {
+        Ok(damaged.next())
+    }
+
     /// Describes the durability of an acknowledged record, in words and as checked settings.
     fn durability(&self) -> Durability;
 

@@ -57,6 +57,7 @@ struct Line {
     upstream: SocketAddr,
     /// The fault, and how many requests it still disturbs.
     fault: Mutex<(Option<PutFault>, usize)>,
+    requests: AtomicUsize,
     disturbed: AtomicUsize,
     /// How often [`PutFault::CheckFirst`] has found no object.
     checks: watch::Sender<usize>,
@@ -68,6 +69,7 @@ impl HttpProxy {
         let line = Arc::new(Line {
             upstream,
             fault: Mutex::new((None, 0)),
+            requests: AtomicUsize::new(0),
             disturbed: AtomicUsize::new(0),
             checks: watch::Sender::default(),
         });
@@ -88,6 +90,11 @@ impl HttpProxy {
     /// Disturbs no more requests.
     pub fn heal(&self) {
         *self.line.fault.lock() = (None, 0);
+    }
+
+    /// The number of requests.
+    pub fn requests(&self) -> usize {
+        self.line.requests.load(Ordering::Relaxed)
     }
 
     /// The number of requests that were disturbed.
@@ -140,6 +147,7 @@ impl Line {
 /// Forwards one request, and closes the connection.
 async fn forward(mut client: TcpStream, line: Arc<Line>) -> io::Result<()> {
     let Some(request) = receive(&mut client).await? else { return Ok(()) };
+    line.requests.fetch_add(1, Ordering::Relaxed);
     let response = match line.next_fault(&request) {
         None => line.exchange(&request).await?,
         Some(PutFault::LoseRequest) => return Ok(()),

@@ -309,7 +309,7 @@ fn a_truncated_sqlite_file_leads_to_recover() {
 }
 
 #[test]
-fn an_interrupted_export_says_what_to_do() {
+fn an_interrupted_export_ends_although_its_reader_blocks_it() {
     // More than fits into a pipe.
     let (_directory, store) = store_with(400);
     for name in ["INT", "TERM", "HUP"] {
@@ -323,12 +323,37 @@ fn an_interrupted_export_says_what_to_do() {
         wait_until("the export waits for its reader", || {
             fs::read_to_string(format!("/proc/{pid}/wchan")).is_ok_and(|at| at.contains("pipe"))
         });
-        interrupt(export, name).exits_with(1).says("petstore: interrupted; ");
+        interrupt(export, name).exits_with(1).says("petstore: interrupted\n");
     }
 }
 
 #[test]
-fn an_interrupted_import_says_what_to_do_and_resumes() {
+fn an_interrupted_command_says_whether_it_resumes() {
+    let (directory, store) = store_with(1);
+    let to = format!("sled:{}", directory.path().join("target").display());
+    let key = key_file(directory.path(), "pk_unused");
+    // It accepts connections, and never responds.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let service = format!("http://{}", silent.local_addr().unwrap());
+    let salvage = ["salvage", "--from", &store, "--also", &service, "--to", &to];
+    let commands: [(&[&str], &str); 4] = [
+        (&["verify", "--store", &service], ""),
+        (&["copy", "--from", &service, "--to", &to], "; start the command again to resume"),
+        (&salvage, "; start the command again to resume"),
+        (&[&salvage[..], &["--accept-gaps"]].concat(), "; start the command again with an empty target"),
+    ];
+    for (arguments, what_to_do) in commands {
+        let mut command = Command::new(program());
+        command.arg("log").args(arguments).arg("--api-key-file").arg(&key);
+        let command = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let _waiting = silent.accept().unwrap();
+        let interrupted = interrupt(command, "INT").exits_with(1);
+        assert_eq!(interrupted.stderr, format!("petstore: interrupted{what_to_do}\n"), "{arguments:?}");
+    }
+}
+
+#[test]
+fn an_interrupted_import_resumes() {
     let directory = TempDir::new().unwrap();
     let store = format!("sled:{}", directory.path().join("log").display());
     // More than one batch.
@@ -347,9 +372,7 @@ fn an_interrupted_import_says_what_to_do_and_resumes() {
     let mut input = import.stdin.take().unwrap();
     input.write_all(lines[..1_001].concat().as_bytes()).unwrap();
     wait_until("the first batch is stored", || mark(&target) >= 1_000);
-    interrupt(import, "INT")
-        .exits_with(1)
-        .says("petstore: interrupted; a copy or import resumes when it is started again\n");
+    interrupt(import, "INT").exits_with(1).says("petstore: interrupted; start the command again to resume\n");
     drop(input);
     let file = directory.path().join("export.jsonl");
     fs::write(&file, &export).unwrap();

@@ -11,7 +11,9 @@ use application::{
 };
 use async_nats::{HeaderMap, jetstream::stream::Config};
 use domain::test_values::numbered;
-use harness::{App, NatsCluster, NatsSync, PostgresServer, exported, json_of, open_embedded, petstore};
+use harness::{
+    App, NatsCluster, NatsSync, PostgresServer, added, exported, history, json_of, open_embedded, petstore,
+};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::task::{self, LocalSet};
@@ -166,6 +168,59 @@ fn a_postgres_table_with_a_gap() {
         let another = server.create_database();
         check(&store, *gap, &original, &server.url(&another));
     }
+}
+
+#[test]
+fn a_row_at_a_huge_position_does_not_delay_a_salvage() {
+    let mut server = PostgresServer::start();
+    let database = server.create_database();
+    let store = server.url(&database);
+    assert!(fill(&store).terminate().success());
+    server.sql(&database, "UPDATE petstore_commits SET position = 9000000000000000000 WHERE position = 6");
+    let target = server.create_database();
+    let salvage = ["log", "salvage", "--accept-gaps", "--from", &store, "--to", &server.url(&target)];
+    let salvaged = petstore(salvage).exits_with(3);
+    assert_eq!((salvaged.value("position"), salvaged.value("unreadable")), ("5", "6 to 9000000000000000000"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commits_on_both_sides_of_a_break_in_the_hash_chain_are_never_mixed() {
+    let directory = TempDir::new().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let url = |name: &str| format!("sqlite:{}", path(name).display());
+    let [one, other] = ["Rex", "Max"].map(|name| history(PETS, 1, |id| added(id, name)).collect::<Vec<_>>());
+    let broken = [&one[..3], &other[3..]].concat();
+    for (name, records) in [("broken", broken), ("original", other)] {
+        let log = open_embedded("sqlite", &path(name));
+        contract::append_all(&*log, records).await;
+        log.close().await;
+    }
+    let (from, original) = (url("broken"), url("original"));
+    let salvage = |target: &str, flags: &[&str]| {
+        petstore([&["log", "salvage", "--from", &from, "--to", &url(target)], flags].concat())
+    };
+    let is_rejected = || {
+        salvage("rejected", &["--accept-gaps"])
+            .exits_with(1)
+            .says("the commit at position 4 does not match the hash of the commit before it")
+            .says("take them from another copy with --also and --head");
+        assert!(!path("rejected").exists(), "nothing is created");
+    };
+    is_rejected();
+    let verified = petstore(["log", "verify", "--store", &from]).exits_with(1);
+    for output in [verified, salvage("beginning", &[]).exits_with(3)] {
+        assert_eq!((output.value("position"), output.value("left out")), ("3", "4 to 6"));
+    }
+    let whole = petstore(["log", "verify", "--store", &original]).exits_with(0);
+    let chosen = salvage("chosen", &["--also", &original, "--head", whole.value("head hash")]).exits_with(0);
+    assert_eq!(chosen.value("digest"), whole.value("digest"));
+
+    // A gap elsewhere changes nothing, nor does a copy with the same break.
+    fs::copy(path("broken"), path("same")).unwrap();
+    fs::copy(path("broken.mark"), path("same.mark")).unwrap();
+    salvage("merged", &["--also", &url("same")]).exits_with(3).prints("part of the log was replaced");
+    damage(&path("broken"), &[2]);
+    is_rejected();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -60,6 +60,7 @@ pub use layout::{Layout, sync_files};
 pub use read_only::{FoundRecords, ReadOnlyLog};
 pub use reading::{Records, Visit, damaged, missing};
 
+pub(crate) use copy::read_around_errors;
 pub(crate) use high_water_mark::check_nothing_is_lost;
 pub(crate) use opening::{check, discard};
 pub(crate) use panics::{one_line, silence_panics};

@@ -297,9 +297,7 @@ impl ObjectLog {
                     self.record(&other);
                     return Err(AppendError::Conflict);
                 }
-                Ok(Err(error)) if matches!(error.fault, Fault::Damaged | Fault::Foreign) => {
-                    return Err(AppendError::Closed(error));
-                }
+                Ok(Err(error)) if error.fault == Fault::Damaged => return Err(AppendError::Closed(error)),
                 // Nothing is there after a conflict of two requests that both failed.
                 Ok(Ok(None) | Err(_)) | Err(_) => {}
             }
@@ -378,6 +376,11 @@ impl LogSource for ObjectLog {
             self.advance().await?;
         }
         Ok(())
+    }
+
+    async fn skip(&self, damaged: Position) -> Result<Position, LogError> {
+        let later = self.objects.list(damaged, 1).await?;
+        Ok(later.first().map_or(damaged.next(), |(first, _)| *first))
     }
 
     fn durability(&self) -> Durability {

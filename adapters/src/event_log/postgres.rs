@@ -258,6 +258,12 @@ impl LogSource for PostgresLog {
         }
     }
 
+    async fn skip(&self, damaged: Position) -> Result<Position, LogError> {
+        let session = self.session().await?;
+        let next = session.in_time(READ_TIMEOUT, session.read(damaged, ReadBound::ONE)).await?;
+        Ok(next.first().map_or(damaged.next(), |record| record.position))
+    }
+
     fn durability(&self) -> Durability {
         self.durability.read().0.clone()
     }

@@ -184,7 +184,7 @@ impl Engine for Sqlite {
 
     /// Reads a copy: SQLite may repair while it reads, and the damaged files must stay unchanged.
     fn salvage(layout: &Layout, _: Option<Version>) -> Result<FoundRecords, LogError> {
-        let copy = StoreCopy::temporary::<Self>(layout)?;
+        let copy = StoreCopy::for_salvage::<Self>(layout)?;
         // A damaged header may name a size that no file can have; then SQLite reports the damage.
         drop(pad(&copy.layout.path));
         let salvaged = Self::new(&copy.layout, connect(&copy.layout.path, READ_ONLY)?, READ_ONLY)?;

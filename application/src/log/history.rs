@@ -8,7 +8,7 @@ use crate::{
         commit::{Commit, NodeId, Version},
         digest::Digest,
     },
-    ports::{Fault, LogError, StoredRecord},
+    ports::{Fault, LogError, Position, StoredRecord},
 };
 
 /// A history, up to the last commit that was added.
@@ -40,6 +40,13 @@ pub(crate) fn check_complete(newest: Option<&StoredRecord>) -> Result<(), LogErr
     }
 }
 
+/// The error for a commit that does not continue the hash chain.
+pub(crate) fn broken_chain(position: Position) -> LogError {
+    Fault::Damaged.error(format!(
+        "the commit at position {position} does not match the hash of the commit before it: part of the log was replaced"
+    ))
+}
+
 impl History {
     /// The history that ends with this commit, whose record has this hash. The earlier commits are
     /// not needed: the commit contains the hash of the record before it, which identifies all of them.
@@ -61,9 +68,7 @@ impl History {
             )));
         }
         if commit.previous != self.head_hash {
-            return Err(Fault::Damaged.error(format!(
-                "the commit at position {position} does not match the hash of the commit before it: part of the log was replaced"
-            )));
+            return Err(broken_chain(position));
         }
         let mut inventory = self.inventory.clone();
         for entry in &commit.entries {

@@ -10,6 +10,8 @@ use crate::{
 /// The records of a log up to a known position, without those that cannot be read.
 pub(super) struct IntactRecords<'a> {
     log: &'a dyn LogSource,
+    /// The last position that was passed.
+    passed: Position,
     last: Position,
     /// Records that were read together with an earlier one.
     read: VecDeque<StoredRecord>,
@@ -18,31 +20,31 @@ pub(super) struct IntactRecords<'a> {
 impl<'a> IntactRecords<'a> {
     /// The intact records up to `last`.
     pub(super) fn of(log: &'a dyn LogSource, last: Position) -> Self {
-        Self { log, last, read: VecDeque::new() }
+        Self { log, passed: Position::START, last, read: VecDeque::new() }
     }
 
-    /// Returns the record at `position` with its commit, or `None` if it is missing, damaged or foreign. Each position
-    /// is later than the one before.
-    pub(super) async fn at(
-        &mut self,
-        position: Position,
-    ) -> Result<Option<(StoredRecord, Commit)>, LogError> {
-        if self.read.is_empty() && position <= self.last {
-            match self.log.read(position.before(), ReadBound::BATCH).await {
-                Ok(records) => self.read = records.into(),
-                Err(error) if matches!(error.fault, Fault::Damaged | Fault::Foreign) => return Ok(None),
+    /// Returns the next intact record with its commit, or `None` after the last one. The positions before it are missing,
+    /// damaged or foreign.
+    pub(super) async fn next(&mut self) -> Result<Option<(StoredRecord, Commit)>, LogError> {
+        while self.passed < self.last {
+            let Some(record) = self.read.pop_front() else {
+                match self.log.read(self.passed, ReadBound::BATCH).await {
+                    Ok(records) if records.is_empty() => self.passed = self.last,
+                    Ok(records) => self.read = records.into(),
+                    Err(error) if matches!(error.fault, Fault::Damaged | Fault::Foreign) => {
+                        self.passed = self.log.skip(self.passed.next()).await?.before();
+                    }
+                    Err(error) => return Err(error),
+                }
+                continue;
+            };
+            self.passed = record.position;
+            match codec::decode_stored(&record) {
+                Ok(commit) => return Ok(Some((record, commit))),
+                Err(error) if error.fault == Fault::Damaged => {}
                 Err(error) => return Err(error),
             }
         }
-        let Some(record) = self.read.pop_front() else { return Ok(None) };
-        if record.position > position {
-            self.read.push_front(record);
-            return Ok(None);
-        }
-        match codec::decode_stored(&record) {
-            Ok(commit) => Ok(Some((record, commit))),
-            Err(error) if error.fault == Fault::Damaged => Ok(None),
-            Err(error) => Err(error),
-        }
+        Ok(None)
     }
 }

@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::intact::IntactRecords;
 use crate::{
-    log::digest::Digest,
+    log::{commit::Commit, digest::Digest},
     ports::{CommitId, Durability, Fault, LogError, LogSource, Position, ReadBound, StoredRecord},
 };
 
@@ -124,11 +124,29 @@ pub async fn merge(
     let mut contradiction: Option<(Position, [Found; 2])> = None;
     // At most one for each copy: two branches never end with the same record.
     let mut branches = vec![Branch { runs: vec![], hash: Some(Digest::of(b"")) }];
-    for position in (1..=last.0).map(Position) {
-        let mut found: Vec<Found> = vec![];
+    let mut before = Position::START;
+    let mut pending: Vec<_> = copies.iter().map(|_| None).collect();
+    loop {
         for (copy, reader) in readers.iter_mut().enumerate() {
-            let record = reader.at(position).await.map_err(|error| MergeError::Copy(copy, error))?;
-            let Some((record, commit)) = record else { continue };
+            if pending[copy].is_none() {
+                pending[copy] = reader.next().await.map_err(|error| MergeError::Copy(copy, error))?;
+            }
+        }
+        let positions = pending.iter().flatten().map(|(record, _): &(StoredRecord, Commit)| record.position);
+        let Some(position) = positions.min() else { break };
+        if position > before.next() {
+            if let [branch] = &mut branches[..] {
+                branch.hash = None;
+            } else {
+                branches.clear();
+            }
+        }
+        before = position;
+        let mut found: Vec<Found> = vec![];
+        for (copy, record) in pending.iter_mut().enumerate() {
+            let Some((record, commit)) = record.take_if(|(record, _)| record.position == position) else {
+                continue;
+            };
             let hash = Digest::of(&record.bytes);
             ends[copy] = (position, hash);
             if found.iter().all(|other| other.hash != hash) {
@@ -141,7 +159,7 @@ pub async fn merge(
                 });
             }
         }
-        let is_gap = branches.len() == 1 && !found.iter().any(|found| branches[0].follows(found));
+        let is_break = branches.len() == 1 && !found.iter().any(|found| branches[0].follows(found));
         for mut branch in mem::take(&mut branches) {
             let mut next: Vec<_> = found.iter().filter(|found| branch.follows(found)).collect();
             let last = next.pop();
@@ -153,8 +171,10 @@ pub async fn merge(
             if let Some(found) = last {
                 branch.push(position, found);
                 branches.push(branch);
-            } else if is_gap {
-                branches.push(Branch { hash: None, ..branch });
+            } else if is_break {
+                // The readers of the merged log report it.
+                branch.push(position, &found[0]);
+                branches.push(branch);
             }
         }
         if head.is_some()
@@ -213,6 +233,11 @@ impl LogSource for MergedLog {
 
     async fn head(&self) -> Result<Position, LogError> {
         Ok(self.last)
+    }
+
+    async fn skip(&self, damaged: Position) -> Result<Position, LogError> {
+        let run = self.runs.partition_point(|run| run.last <= damaged);
+        Ok(self.runs.get(run).map_or(self.last, |run| run.first).max(damaged.next()))
     }
 
     fn durability(&self) -> Durability {

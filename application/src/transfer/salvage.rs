@@ -9,28 +9,34 @@ use crate::{
     log::{
         codec,
         commit::{Commit, CommitId, NodeId},
+        digest::Digest,
+        history,
     },
     ports::{EventLog, LogError, LogSource, Position, Record, StoredRecord},
 };
 
 /// Reads every intact record up to `last`, and passes its commit to `visit`. Returns the first and the last position
-/// of each gap, in order.
+/// of each gap, in order. Fails where the hash chain breaks without a gap: it is unknown which side was replaced.
 pub async fn read_around_gaps<E: From<LogError>>(
     log: &dyn LogSource,
     last: Position,
     mut visit: impl AsyncFnMut(Commit) -> Result<(), E>,
 ) -> Result<Vec<(Position, Position)>, E> {
-    let mut gaps: Vec<(Position, Position)> = Vec::new();
-    let mut add_gap = |position: Position| match gaps.last_mut() {
-        Some((_, last)) if last.next() == position => *last = position,
-        Some(_) | None => gaps.push((position, position)),
-    };
+    let mut gaps = Vec::new();
+    let (mut next, mut head_hash) = (Position::START.next(), Digest::of(b""));
     let mut records = IntactRecords::of(log, last);
-    for position in (1..=last.0).map(Position) {
-        match records.at(position).await? {
-            Some((_, commit)) => visit(commit).await?,
-            None => add_gap(position),
+    while let Some((record, commit)) = records.next().await? {
+        let position = commit.position;
+        if position > next {
+            gaps.push((next, position.before()));
+        } else if commit.previous != head_hash {
+            return Err(history::broken_chain(position).into());
         }
+        (next, head_hash) = (position.next(), Digest::of(&record.bytes));
+        visit(commit).await?;
+    }
+    if next <= last {
+        gaps.push((next, last));
     }
     Ok(gaps)
 }

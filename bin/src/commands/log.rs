@@ -27,7 +27,6 @@ use crate::{config::LogCommand, output, stop_signals::StopSignals, wire::DAMAGE_
 
 /// How long an interrupted command may take to clean up. A command that blocks on its input or output never does.
 const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(1);
-const INTERRUPTED: &str = "interrupted; a copy or import resumes when it is started again";
 
 // Two threads, also on one processor: while a server floods one of them, the other one runs the timeouts.
 #[tokio::main(worker_threads = 2)]
@@ -57,17 +56,36 @@ pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
         // It handles signals itself.
         return copy::follow(&from, &to, &access, report_every).await;
     }
+    let interrupted = interrupted(&command);
     let (mut ends, mut must_end) = (StopSignals::of_command()?, StopSignals::of_command()?);
     tokio::spawn(async move {
         must_end.received().await;
         tokio::time::sleep(INTERRUPT_TIMEOUT).await;
-        output::print_error(format_args!("petstore: {INTERRUPTED}"));
+        output::print_error(format_args!("petstore: {interrupted}"));
         process::exit(1);
     });
     tokio::select! {
         outcome = carry_out(command) => outcome.map_err(advise),
         // Returns normally, so that a temporary copy of a store is deleted.
-        () = ends.received() => bail!(INTERRUPTED),
+        () = ends.received() => bail!(interrupted),
+    }
+}
+
+/// The message of an interrupted command: what happened, and what to do.
+fn interrupted(command: &LogCommand) -> &'static str {
+    match command {
+        LogCommand::Import { .. }
+        | LogCommand::Copy { .. }
+        | LogCommand::Salvage { accept_gaps: false, .. } => "interrupted; start the command again to resume",
+        LogCommand::Salvage { accept_gaps: true, .. } => {
+            "interrupted; start the command again with an empty target"
+        }
+        LogCommand::Stat(_)
+        | LogCommand::Verify { .. }
+        | LogCommand::Export { .. }
+        | LogCommand::Tail { .. }
+        | LogCommand::Accept { .. }
+        | LogCommand::Find(_) => "interrupted",
     }
 }
 

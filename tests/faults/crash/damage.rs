@@ -4,19 +4,21 @@
 use std::{
     collections::BTreeMap,
     fs,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
     thread,
 };
 
-use harness::{App, Chance, Finished, files_below, petstore, program};
+use harness::{App, Chance, Finished, files_below, fill_embedded, finished, petstore, program};
 
 use super::{
     engine::Engine,
     ledger::Ledger,
     load::create,
-    scenario::{Rounds, Scenario, Tally},
+    scenario::{self, Rounds, Scenario, Tally},
+    short_writes::preloaded,
 };
 
 /// Commits of one pet each, and then so many writers at a time with so many pets each.
@@ -61,6 +63,30 @@ fn a_sqlite_log_that_lost_its_last_byte_is_rejected_and_left_unchanged() {
         let reason = format!("ends at position {last}, but commits up to {head}");
         assert!(rejected.stderr.contains(&reason), "{}", rejected.stderr);
         assert_eq!(changes(&before, &store.contents()), Vec::<PathBuf>::new());
+    }
+}
+
+#[test]
+fn a_page_that_the_disk_cannot_read_costs_only_its_commits() {
+    const COMMITS: u64 = 2_000;
+    for (engine, file) in [("sled", "log/sled/db"), ("sqlite", "log")] {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = |name: &str| directory.path().join(name);
+        let library = match preloaded("unreadable_page.c", directory.path()) {
+            Ok(library) => library,
+            Err(reason) => return scenario::not_run("unreadable pages", &reason),
+        };
+        let store = format!("{engine}:{}", path("log").display());
+        fill_embedded(&store, COMMITS);
+        let inode = path(file).metadata().expect("a file of the store").ino();
+        let target = format!("sled:{}", path("target").display());
+        let mut salvage = Command::new("env");
+        salvage.args([library, format!("UNREADABLE_INODE={inode}"), "UNREADABLE_OFFSET=131072".to_owned()]);
+        salvage.arg(program()).args(["log", "salvage", "--accept-gaps", "--from", &store, "--to", &target]);
+        let salvaged = finished(&mut salvage).exits_with(3);
+        let kept: u64 = salvaged.value("position").parse().expect("a number");
+        println!("{engine}: {kept} of {COMMITS} commits were salvaged around an unreadable page");
+        assert!(kept < COMMITS && kept > COMMITS * 9 / 10, "{engine}: {salvaged:?}");
     }
 }
 

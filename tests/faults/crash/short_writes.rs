@@ -40,7 +40,7 @@ fn a_limit_on_file_sizes_stops_writes_to_sqlite_and_nothing_else() {
 fn shorten_writes(engine: Engine, mut scenario: Scenario) {
     let mut tally = Tally::default();
     let mut app = App::stopped("memory:", &[]);
-    let library = match shortener(app.directory()) {
+    let library = match preloaded("short_writes.c", app.directory()) {
         Ok(library) => library,
         Err(reason) => return scenario::not_run(scenario.name, &reason),
     };
@@ -103,10 +103,10 @@ fn settle(app: &mut App, ledger: &Ledger, tally: &mut Tally) {
     petstore(["log", "verify", "--store", app.store()]).exits_with(0);
 }
 
-/// Builds the library that shortens writes; returns the setting that loads it.
-fn shortener(directory: &Path) -> Result<String, String> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("faults/crash/short_writes.c");
-    let library = directory.join("short_writes.so");
+/// Builds the library with this source; returns the setting that loads it before the C library.
+pub(crate) fn preloaded(source: &str, directory: &Path) -> Result<String, String> {
+    let library = directory.join(source).with_extension("so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("faults/crash").join(source);
     let built = Command::new("cc").args(["-shared", "-fPIC", "-O2", "-o"]).arg(&library).arg(source).output();
     let built = built.map_err(|error| format!("cc: {error}"))?;
     if !built.status.success() {

@@ -8,6 +8,7 @@ use std::{
     thread,
 };
 
+use application::ports::{EventLog as _, Position, Version};
 use harness::{
     Finished, Gateway, HttpProxy, PutFault, Running, SECRET_KEY, finished, free_port, program, python_tool,
     wait_until,
@@ -286,4 +287,65 @@ async fn the_remaining_commits_can_be_salvaged() {
     gateway.petstore(&["log", "salvage", "--accept-gaps", "--from", &url, "--to", &to]).exits_with(3);
     let verified = gateway.petstore(&["log", "verify", "--store", &to]).exits_with(0);
     assert_eq!(verified.value("events"), "4");
+}
+
+/// The only object that is too large is the newest one, so the log must open nevertheless.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_is_too_large_costs_only_its_commits() {
+    let gateway = Gateway::shared();
+    let url = filled(5).await;
+    let fifth =
+        gateway.keys(bucket(&url)).into_iter().find(|key| key.ends_with("/commits/00000000000000000005"));
+    let too_large = vec![b'x'; 17 * 1024 * 1024];
+    gateway.request("PUT", &format!("{}/{}", bucket(&url), fifth.unwrap()), Some(&too_large));
+    let verified =
+        gateway.petstore(&["log", "verify", "--store", &url]).exits_with(1).says("has 17825792 bytes");
+    assert_eq!((verified.value("position"), verified.value("unreadable")), ("4", "5"));
+    let salvaged =
+        gateway.petstore(&["log", "salvage", "--from", &url, "--to", &gateway.url()]).exits_with(3);
+    assert_eq!(salvaged.value("position"), "4");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_lost_object_costs_few_requests() {
+    const LARGE: u64 = 1_000;
+    let gateway = Gateway::shared();
+    let url = gateway.log();
+    let log = gateway.open(&url).await;
+    let records: Vec<_> = harness::history(LARGE + 5, 1, |id| harness::added(id, "Rex")).collect();
+    let (large, others) = records.split_at(1_000);
+    assert_eq!(log.append_many(Version::START, large).await, Ok(Position(LARGE)));
+    let mut head = Version::at(Position(LARGE), large[999].id);
+    for record in others {
+        log.append(head, record).await.unwrap();
+        head = head.then(record.id);
+    }
+    log.close().await;
+    let first =
+        gateway.keys(bucket(&url)).into_iter().find(|key| key.ends_with("/commits/00000000000000000001"));
+    gateway.request("DELETE", &format!("{}/{}", bucket(&url), first.unwrap()), None);
+
+    let proxy = HttpProxy::start(gateway.address()).await;
+    let target = tempfile::tempdir().unwrap();
+    let to = format!("sled:{}", target.path().join("log").display());
+    let salvage = ["log", "salvage", "--accept-gaps", "--from", &url, "--to", &to];
+    let salvaged =
+        finished(Command::new(program()).envs(gateway.variables_via(&proxy.endpoint())).args(salvage));
+    let salvaged = salvaged.exits_with(3);
+    assert_eq!((salvaged.value("position"), salvaged.value("unreadable")), ("5", "1 to 1000"));
+    assert!(proxy.requests() < 100, "{} requests", proxy.requests());
+}
+
+/// The key has the name of an object at its end, but is no object of the log.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stray_key_is_ignored() {
+    let gateway = Gateway::shared();
+    let url = filled(5).await;
+    let keys = gateway.keys(bucket(&url));
+    let fifth = keys.iter().find(|key| key.ends_with("/commits/00000000000000000005")).unwrap();
+    let stray =
+        fifth.replace("/commits/00000000000000000005", "/commits/00000000000000000006/00000000000000000006");
+    gateway.request("PUT", &format!("{}/{stray}", bucket(&url)), Some(b"stray"));
+    let verified = gateway.petstore(&["log", "verify", "--store", &url]).exits_with(0);
+    assert_eq!(verified.value("position"), "5");
 }

@@ -1,17 +1,22 @@
 //! Copies the files of a store, to try steps that may change them.
 
 use std::{
-    fs::{self, Permissions},
-    io,
-    os::unix::fs::PermissionsExt as _,
+    fs::{self, File, Permissions},
+    io::{self, Write as _},
+    os::unix::fs::{FileExt as _, PermissionsExt as _},
     path::Path,
 };
 
 use application::ports::LogError;
+use rustix::io::Errno;
 use tempfile::{Builder, TempDir};
 
 use super::{engine::Engine, layout::Layout, space::Space};
 use crate::private_files::{DIRECTORY_MODE, create_file, if_exists, open_to_read};
+
+/// The number of bytes that are read at a time, and the number that are given up if they cannot be read: a page.
+const READ_BYTES: usize = 64 * 1024;
+const PAGE_BYTES: usize = 4 * 1024;
 
 /// A copy of the engine's files, without mark and lock. Dropping it deletes it.
 #[derive(Debug)]
@@ -21,11 +26,22 @@ pub struct StoreCopy {
     _directory: TempDir,
 }
 
+type CopyFile = fn(&mut File, &mut File) -> io::Result<u64>;
+
 impl StoreCopy {
     /// Copies the store to the temporary directory.
     pub fn temporary<E: Engine>(store: &Layout) -> Result<Self, LogError> {
+        Self::temporary_by::<E>(store, io::copy)
+    }
+
+    /// Copies what can be read of the store to the temporary directory.
+    pub fn for_salvage<E: Engine>(store: &Layout) -> Result<Self, LogError> {
+        Self::temporary_by::<E>(store, copy_around_errors)
+    }
+
+    fn temporary_by<E: Engine>(store: &Layout, copy: CopyFile) -> Result<Self, LogError> {
         let directory = Builder::new().permissions(Permissions::from_mode(DIRECTORY_MODE)).tempdir();
-        directory.and_then(|directory| Self::make::<E>(store, directory)).map_err(|error| {
+        directory.and_then(|directory| Self::make::<E>(store, directory, copy)).map_err(|error| {
             store.rejected(&format!(
                 "cannot be copied to the temporary directory: {error}; check the path and the free space, or set TMPDIR to \
                  another directory"
@@ -40,10 +56,10 @@ impl StoreCopy {
         let mode = Permissions::from_mode(DIRECTORY_MODE);
         let directory =
             Builder::new().prefix(name).rand_bytes(0).permissions(mode).tempdir_in(&store.directory)?;
-        Self::make::<E>(store, directory)
+        Self::make::<E>(store, directory, io::copy)
     }
 
-    fn make<E: Engine>(store: &Layout, directory: TempDir) -> io::Result<Self> {
+    fn make<E: Engine>(store: &Layout, directory: TempDir, copy_file: CopyFile) -> io::Result<Self> {
         let path = directory.path().to_owned();
         let layout = E::layout(&path.join(below(&store.directory, &store.path)));
         let copy = Self { layout, _directory: directory };
@@ -55,9 +71,47 @@ impl StoreCopy {
         for file in &files {
             let to = path.join(below(&store.directory, file));
             to.parent().map_or(Ok(()), fs::create_dir_all)?;
-            io::copy(&mut open_to_read(file)?, &mut create_file(&to)?)?;
+            copy_file(&mut open_to_read(file)?, &mut create_file(&to)?)?;
         }
         Ok(copy)
+    }
+}
+
+fn copy_around_errors(from: &mut File, to: &mut File) -> io::Result<u64> {
+    let mut offset = 0;
+    loop {
+        let bytes = read_around_errors(from, offset, READ_BYTES)?;
+        if bytes.is_empty() {
+            return Ok(offset);
+        }
+        to.write_all(&bytes)?;
+        offset += bytes.len() as u64;
+    }
+}
+
+/// Reads up to `len` bytes. A page that the disk cannot read becomes zeros, so that the rest can be salvaged.
+pub(crate) fn read_around_errors(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let left = file.metadata()?.len().saturating_sub(offset);
+    let mut bytes = vec![0; usize::try_from(left).map_or(len, |left| left.min(len))];
+    for (bytes, at) in bytes.chunks_mut(READ_BYTES).zip((offset..).step_by(READ_BYTES)) {
+        if read_exact(file, bytes, at)? {
+            continue;
+        }
+        for (page, at) in bytes.chunks_mut(PAGE_BYTES).zip((at..).step_by(PAGE_BYTES)) {
+            if !read_exact(file, page, at)? {
+                page.fill(0);
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+/// Returns whether the disk can read these bytes.
+fn read_exact(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<bool> {
+    match file.read_exact_at(bytes, offset) {
+        Ok(()) => Ok(true),
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::IO) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

@@ -75,9 +75,10 @@ pub trait Engine: Records + Sized {
     /// Finds every readable record of a store that may be damaged, without changing the store. The default opens a copy
     /// and reads up to the first damage.
     fn salvage(layout: &Layout, _acknowledged: Option<Version>) -> Result<FoundRecords, LogError> {
-        let (engine, copy) = open_copy::<Self>(layout, Version::START)?;
+        let copy = StoreCopy::for_salvage::<Self>(layout)?;
+        let engine = Self::open(&copy.layout, Version::START)?;
         let last = engine.last()?.position;
-        Ok(FoundRecords { records: Box::new(engine), last, copy })
+        Ok(FoundRecords { records: Box::new(engine), last, copy: Some(copy) })
     }
 }
 

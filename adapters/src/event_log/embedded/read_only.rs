@@ -99,6 +99,10 @@ impl LogSource for ReadOnlyLog {
         Ok(self.source.0.last)
     }
 
+    async fn skip(&self, damaged: Position) -> Result<Position, LogError> {
+        Ok(self.source.0.records.skip(damaged))
+    }
+
     fn durability(&self) -> Durability {
         self.durability.clone()
     }

@@ -14,6 +14,11 @@ pub trait Records: Send + Sync + 'static {
     /// Passes records to `visit`, oldest first, until `visit` breaks: those after `after`, up to and including `last`. The
     /// record at `last` exists.
     fn visit(&self, after: Position, last: Position, visit: &mut Visit<'_>) -> Result<(), LogError>;
+
+    /// See [`LogSource::skip`](application::ports::LogSource::skip). Must not block.
+    fn skip(&self, damaged: Position) -> Position {
+        damaged.next()
+    }
 }
 
 /// Returns the records after `after` up to `last`, without gaps and within `bound`. The records before an error are

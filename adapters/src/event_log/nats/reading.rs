@@ -102,11 +102,28 @@ pub(super) async fn from_leader(
             let id = commit_id(Some(&message.headers)).ok_or_else(|| foreign(stream, position))?;
             Ok(Some(StoredRecord { position, id: Some(id), bytes: message.payload }))
         }
-        Response::Err { error } if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => Ok(None),
-        Response::Err { error } => {
-            Err(Fault::Unreachable.error(format!("NATS rejected a read of stream {stream}: {error}")))
-        }
+        Response::Err { error } => not_found(stream, &error),
     }
+}
+
+/// Returns the position of the first message after `position`, if there is one.
+pub(super) async fn position_after(
+    connection: &NatsConnection,
+    stream: &str,
+    position: Position,
+) -> Result<Option<Position>, LogError> {
+    let next = json!({ "seq": position.next().0, "next_by_subj": commits_subject(stream) });
+    match connection.ask::<StoredMessage>("STREAM.MSG.GET", stream, &next).await? {
+        Response::Ok(reply) => Ok(Some(Position(reply.message.sequence))),
+        Response::Err { error } => not_found(stream, &error),
+    }
+}
+
+fn not_found<T>(stream: &str, error: &async_nats::jetstream::Error) -> Result<Option<T>, LogError> {
+    if error.error_code() == ErrorCode::NO_MESSAGE_FOUND {
+        return Ok(None);
+    }
+    Err(Fault::Unreachable.error(format!("NATS rejected a read of stream {stream}: {error}")))
 }
 
 /// Returns the commit id in the headers of a message, or `None` if petstore has not published it.

@@ -31,6 +31,11 @@ impl LogSource for SalvagedStream {
         Ok(self.last)
     }
 
+    async fn skip(&self, damaged: Position) -> Result<Position, LogError> {
+        let next = reading::position_after(&self.connection, &self.stream, damaged).await?;
+        Ok(next.unwrap_or(damaged.next()))
+    }
+
     fn durability(&self) -> Durability {
         volatile("salvage", "read-only: the remaining messages of a damaged stream")
     }

@@ -181,7 +181,7 @@ impl Bucket {
         };
         let size = found.meta.size;
         if size > OBJECT_MAX as u64 {
-            return Err(Fault::Foreign.error(format!(
+            return Err(Fault::Damaged.error(format!(
                 "the object {key} has {size} bytes and was not written by petstore: its objects have at most {OBJECT_MAX}"
             )));
         }

@@ -154,29 +154,30 @@ impl Objects {
         parsed.map(Some).map_err(|damage| Fault::Damaged.error(format!("the object {key} {damage}")))
     }
 
-    /// Reads these objects at the same time, up to the first that is missing or damaged. Fails if the first is damaged, or
-    /// one cannot be read now.
+    /// Reads these objects at the same time, up to the first that is damaged or follows a gap. Fails if the first is
+    /// damaged, or one cannot be read now.
     pub(super) async fn get_all(&self, firsts: Vec<Position>) -> Result<Vec<Object>, LogError> {
         let mut reading =
             stream::iter(firsts).map(async |first| self.get(first).await).buffered(PARALLEL_READS);
-        let mut objects = Vec::new();
+        let mut objects: Vec<Object> = Vec::new();
         while let Some(object) = reading.next().await {
+            let next = objects.last().map(|object| object.last().position.next());
             match object {
-                Ok(Some(object)) => objects.push(object),
+                Ok(Some(object)) if next.is_none_or(|next| next == object.first) => objects.push(object),
                 Err(error) if objects.is_empty() || error.fault == Fault::Unreachable => return Err(error),
-                Ok(None) | Err(_) => break,
+                Ok(_) | Err(_) => break,
             }
         }
         Ok(objects)
     }
 
     /// Lists the first positions and the sizes of at most `max` objects that begin after `after`. Ignores objects that
-    /// have other names: they are not petstore's.
+    /// have other keys: they are not petstore's.
     pub(super) async fn list(&self, after: Position, max: usize) -> Result<Vec<(Position, u64)>, LogError> {
         let parse = |object: ObjectMeta| {
             let first = object.location.filename()?.parse().ok().filter(|first| *first <= POSITION_MAX)?;
             let first = Position(first);
-            (object.location.filename() == Some(&name(first))).then_some((first, object.size))
+            (object.location == self.key(first)).then_some((first, object.size))
         };
         self.bucket.list(&self.commits, &name(after), max, parse).await
     }

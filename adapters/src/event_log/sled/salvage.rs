@@ -14,7 +14,7 @@ use super::{
     inspect::read,
 };
 use crate::{
-    event_log::embedded::{FoundRecords, Layout, Records, Visit, damaged},
+    event_log::embedded::{FoundRecords, Layout, Records, Visit, damaged, read_around_errors},
     private_files::open_to_read,
 };
 
@@ -61,6 +61,11 @@ impl Records for FoundChunks {
         }
         Ok(())
     }
+
+    fn skip(&self, damaged: Position) -> Position {
+        let next = self.records.partition_point(|record| record.version.position <= damaged);
+        self.records.get(next).map_or(Position(u64::MAX), |record| record.version.position)
+    }
 }
 
 impl FoundChunks {
@@ -76,12 +81,12 @@ impl FoundChunks {
     }
 }
 
-/// Returns every intact chunk in the file, with its offset.
+/// Returns every intact chunk in the readable part of the file, with its offset.
 fn pieces(file: &File) -> io::Result<Vec<(Header, u64)>> {
     let mut pieces = Vec::new();
     let mut offset = 0;
     loop {
-        let bytes = read(file, offset, BLOCK + CHUNK_MAX)?;
+        let bytes = read_around_errors(file, offset, BLOCK + CHUNK_MAX)?;
         for at in chunks::find(&bytes).take_while(|at| *at < BLOCK) {
             if let Some((header, _)) = Header::parse(&bytes[at..]) {
                 pieces.push((header, offset + at as u64));

@@ -19,6 +19,10 @@ use super::{
 };
 use crate::{config::AccessArguments, store_url::StoreUrl, wire};
 
+/// Advice for a hash chain that breaks where no commit is missing.
+const BREAK_ADVICE: &str = "--accept-gaps cannot tell which commits are the original ones: take them from another copy with --also and --head, or \
+     salvage only the commits before this position, without --accept-gaps";
+
 /// The target was stored, but it lacks commits of the damaged log, or may lack some.
 #[derive(Debug, Error)]
 #[error("incomplete: {0}")]
@@ -119,9 +123,11 @@ async fn salvage(
     accept_gaps: bool,
 ) -> anyhow::Result<Salvaged> {
     if accept_gaps {
-        let found =
-            transfer::read_around_gaps::<LogError>(&*remains.log, remains.last_known, async |_| Ok(()));
-        if !found.await?.is_empty() {
+        let gaps = find_gaps(remains).await.map_err(|error| match error.fault {
+            Fault::Damaged => anyhow!("{error}; {BREAK_ADVICE}"),
+            _ => error.into(),
+        })?;
+        if !gaps.is_empty() {
             let lost = salvage_around_gaps(remains, from, to).await?;
             return Ok(Salvaged { end: remains.last_known, lost });
         }
@@ -191,17 +197,22 @@ async fn report_intact_part(intact: &Tally, remains: &SalvagedLog) {
     if intact.position() > Position::START {
         report::tally(intact);
     }
-    let missing = missing(intact, remains).await;
-    if missing.is_empty() && remains.last_known > Position::START {
-        report::field("unreadable", "nothing");
-    }
-    if !missing.is_empty() {
-        report::field("unreadable", report::ranges(&missing));
-        let left_out = between(&missing, intact.position().next(), remains.last_known);
-        if !left_out.is_empty() {
-            let what_to_do = "intact, but after a gap; --accept-gaps salvages them too, with new positions and a new head hash";
-            report::field("left out", format!("{}: {what_to_do}", report::ranges(&left_out)));
+    let (first_bad, last) = (intact.position().next(), remains.last_known);
+    match find_gaps(remains).await {
+        Ok(gaps) if gaps.first().is_some_and(|(first, _)| *first == first_bad) => {
+            report::field("unreadable", report::ranges(&gaps));
+            let left_out = between(&gaps, first_bad, last);
+            if !left_out.is_empty() {
+                let what_to_do = "intact, but after a gap; --accept-gaps salvages them too, with new positions and a new head hash";
+                report::field("left out", format!("{}: {what_to_do}", report::ranges(&left_out)));
+            }
         }
+        // The first bad commit can be read, but not used. The error of the command says why.
+        Ok(_) | Err(_) if first_bad <= last => {
+            report::field("left out", report::ranges(&[(first_bad, last)]));
+        }
+        Ok(_) | Err(_) if last > Position::START => report::field("unreadable", "nothing"),
+        Ok(_) | Err(_) => {}
     }
     if !remains.end_is_known {
         let unknown = match remains.last_known {
@@ -212,17 +223,9 @@ async fn report_intact_part(intact: &Tally, remains: &SalvagedLog) {
     }
 }
 
-/// The positions that cannot be read or are not valid.
-async fn missing(intact: &Tally, remains: &SalvagedLog) -> Vec<(Position, Position)> {
-    let first_bad = intact.position().next();
-    let read = transfer::read_around_gaps::<LogError>(&*remains.log, remains.last_known, async |_| Ok(()));
-    // After a record of a newer format, the rest counts as unreadable.
-    let mut missing = read.await.unwrap_or_else(|_| vec![(first_bad, remains.last_known)]);
-    let found = !missing.iter().any(|(first, last)| (*first..=*last).contains(&first_bad));
-    if first_bad <= remains.last_known && found {
-        missing.insert(0, (first_bad, first_bad));
-    }
-    missing
+/// Returns the positions that cannot be read.
+async fn find_gaps(remains: &SalvagedLog) -> Result<Vec<(Position, Position)>, LogError> {
+    transfer::read_around_gaps(&*remains.log, remains.last_known, async |_| Ok(())).await
 }
 
 /// The positions from `first` to `last` that are in none of the ranges.
