@@ -243,7 +243,8 @@ impl ObjectLog {
         let begun = Instant::now();
         let position = newest.as_ref().map_or(Position::START, |newest| newest.position);
         let is_same = async {
-            let Some(newest) = newest else { return Ok(true) };
+            // A damaged one is reported by its readers.
+            let Some(newest) = newest.filter(|newest| !newest.bytes.is_empty()) else { return Ok(true) };
             Ok(self.objects.record_at(position, first).await?.bytes == newest.bytes)
         };
         let later = self.objects.list(position, 1);

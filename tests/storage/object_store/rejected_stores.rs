@@ -8,7 +8,8 @@ use std::{
     thread,
 };
 
-use application::ports::{EventLog as _, Position, Version};
+use adapters::event_log::object_store::ObjectLog;
+use application::ports::{EventLog as _, LogSource as _, Position, ReadBound, Version};
 use harness::{
     Finished, Gateway, HttpProxy, PutFault, Running, SECRET_KEY, finished, free_port, program, python_tool,
     wait_until,
@@ -298,6 +299,9 @@ async fn an_object_that_is_too_large_costs_only_its_commits() {
         gateway.keys(bucket(&url)).into_iter().find(|key| key.ends_with("/commits/00000000000000000005"));
     let too_large = vec![b'x'; 17 * 1024 * 1024];
     gateway.request("PUT", &format!("{}/{}", bucket(&url), fifth.unwrap()), Some(&too_large));
+    // A salvage that takes long checks that the log is still the same.
+    let log = ObjectLog::salvage(&url, &gateway.variables().into_iter().collect()).await.unwrap();
+    assert_eq!(log.read(Position(5), ReadBound::ONE).await, Ok(vec![]));
     let verified =
         gateway.petstore(&["log", "verify", "--store", &url]).exits_with(1).says("has 17825792 bytes");
     assert_eq!((verified.value("position"), verified.value("unreadable")), ("4", "5"));
