@@ -28,9 +28,10 @@ pub trait LogSource: Send + Sync + 'static {
     /// a failed write.
     async fn head(&self) -> Result<Position, LogError>;
 
-    /// Returns when there may be a record after `after`, or after `timeout`. A hint: it may return early. The default is for
-    /// a log that does not grow.
-    async fn wait_for(&self, _after: Position, _timeout: Duration) -> Result<(), LogError> {
+    /// Returns when there may be a record after `after`, or after `timeout`. A hint: it may return early. The default
+    /// is for a log that does not grow, or cannot tell: it waits for all of `timeout`.
+    async fn wait_for(&self, _after: Position, timeout: Duration) -> Result<(), LogError> {
+        tokio::time::sleep(timeout).await;
         Ok(())
     }
 

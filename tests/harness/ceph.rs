@@ -380,6 +380,8 @@ fn start_cluster() -> Cluster {
     let keys = [format!("--access-key={ACCESS_KEY}"), format!("--secret-key={SECRET_KEY}")];
     run(&config, "radosgw-admin", &[&user[..], &[&keys[0], &keys[1]]].concat());
     remember(&gateway.child.as_ref().expect(STARTED_HERE).0);
+    // The first request that stores an object creates the pools for objects, which takes seconds.
+    gateway.log();
     Cluster { config, gateway, _cleaner: Some(cleaner) }
 }
 
@@ -414,6 +416,8 @@ fn daemon(config: &Path, program: &str) -> Command {
     command
 }
 
+/// Settings for one small store. A gateway that was killed is a watcher of the others' caches until a timeout, and each
+/// creation of a bucket waits for it.
 fn settings(directory: &Path, fsid: &str, monitor: &str) -> String {
     let directory = directory.display();
     format!(
@@ -431,11 +435,13 @@ auth service required = none
 auth client required = none
 osd pool default size = 1
 osd pool default min size = 1
-osd pool default pg num = 1
-osd pool default pgp num = 1
+osd pool default pg num = 8
+osd pool default pgp num = 8
 osd pool default pg autoscale mode = off
 osd crush chooseleaf type = 0
 osd class update on start = false
+osd client watch timeout = 3
+client notify timeout = 1
 osd objectstore = bluestore
 osd memory target = 939524096
 bluestore block create = true

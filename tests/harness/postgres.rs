@@ -11,6 +11,7 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::OnceLock,
     thread,
 };
 
@@ -243,8 +244,27 @@ fn directory() -> TempDir {
     directory
 }
 
-/// A temporary directory with the data of a new server.
+/// A temporary directory with the data of a new server. `initdb` takes a second of CPU time, so it runs once, and every
+/// server unpacks its result.
 fn new_data() -> TempDir {
+    static ARCHIVE: OnceLock<Vec<u8>> = OnceLock::new();
+    let archive = ARCHIVE.get_or_init(|| {
+        let made = initialised();
+        let packed = Command::new("tar").args(["--create", "data"]).current_dir(made.path()).output();
+        packed.expect("tar runs").stdout
+    });
+    let directory = directory();
+    let mut unpack = as_other_user(Command::new("tar"));
+    unpack.args(["--extract", "--preserve-permissions"]).current_dir(directory.path()).stdin(Stdio::piped());
+    let mut unpacking = unpack.spawn().expect("tar runs");
+    let mut input = unpacking.stdin.take().expect("a pipe");
+    input.write_all(archive).expect("tar reads the archive");
+    drop(input);
+    assert!(unpacking.wait().expect("tar ends").success(), "the data of a new server is unpacked");
+    directory
+}
+
+fn initialised() -> TempDir {
     let temporary = directory();
     let directory = temporary.path();
     let password = directory.join("password");
