@@ -65,11 +65,22 @@ impl StateFile {
         &self.file
     }
 
-    /// Creates the directory if it is missing, and checks that the file can be updated: a full disk fails a trial
-    /// write.
+    /// Creates the directory if it is missing, and checks with a trial write that the file can be updated. On a full disk
+    /// an earlier record is enough, so that a node can be restarted to serve reads.
     pub fn prepare(&self) -> io::Result<()> {
         create_directories(directory_of(&self.file))?;
         let _lock = self.lock()?;
+        match self.try_write() {
+            Err(error)
+                if error.kind() == io::ErrorKind::StorageFull && matches!(self.read(), Ok(Some(_))) =>
+            {
+                Ok(())
+            }
+            tried => tried,
+        }
+    }
+
+    fn try_write(&self) -> io::Result<()> {
         let draft = with_suffix(&self.file, ".new");
         let mut file = create_file(&draft)?;
         let written = file.write_all(&[0; TRIAL_SIZE]).and_then(|()| file.sync_all());

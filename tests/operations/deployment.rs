@@ -289,6 +289,14 @@ fn a_log_that_does_not_continue_the_newest_backup_is_not_backed_up() {
     succeeds();
     assert_eq!(backups.names("jsonl").len(), 4);
     assert!(metrics.exists());
+
+    // A newest backup without its end proves nothing about the log.
+    for content in ["", "{\"v\":1}\n"] {
+        fs::write(backups.newest("jsonl"), content).unwrap();
+        let rejected = back_up("log");
+        let error = String::from_utf8(rejected.stderr).unwrap();
+        assert!(!rejected.status.success() && error.contains("is incomplete"), "{error}");
+    }
 }
 
 #[test]

@@ -73,7 +73,9 @@ struct Bench {
 impl Bench {
     fn new(engine: Engine, disk: Disk) -> Self {
         let store = engine.url(&disk.path().join("log"));
-        let app = App::on_with(&store, &["--admin-listen", "127.0.0.1:0"]);
+        // The state file is on the same disk, as it is by default.
+        let state = disk.path().join("state").display().to_string();
+        let app = App::on_with(&store, &["--admin-listen", "127.0.0.1:0", "--state", &state]);
         let log_key = app.log_key();
         Self { app, disk, log_key, ledger: Ledger::default(), names: 0 }
     }
