@@ -208,9 +208,10 @@ fn a_backup_is_verified_and_old_ones_are_removed() {
     let app = App::on_with(&store, &admin);
     app.add("Rex");
     let backups = Backups::new(directory.path(), app.keys_file());
+    let empty = petstore(["log", "export", "--store", "memory:"]).stdout;
     for day in 10..26 {
         for kind in ["jsonl", "keys.toml"] {
-            fs::write(backups.directory.join(format!("202501{day}T000000Z.{kind}")), "").unwrap();
+            fs::write(backups.directory.join(format!("202501{day}T000000Z.{kind}")), &empty).unwrap();
         }
     }
     let rejected = backups.backup(&store).output().unwrap();
