@@ -28,7 +28,7 @@ enum Filled {
     ByPets,
     /// By others, to the last byte, while the service runs.
     ByOthers,
-    /// By others, and then the service is killed and has to start on the full disk.
+    /// By others after the service was killed, so that it has to start on the full disk.
     BeforeTheStart,
 }
 
@@ -92,8 +92,9 @@ impl Bench {
             }
             Filled::ByOthers => self.fill(0),
             Filled::BeforeTheStart => {
-                let filler = self.fill(0);
+                // A running service would free some space when it notices.
                 self.app.kill();
+                let filler = self.fill(0);
                 if let Err(rejection) = self.app.try_start_again() {
                     tally.rejected_opens.push(rejection.stderr);
                     return;
@@ -149,12 +150,14 @@ impl Bench {
         create(&self.app.call("POST", "/v1/pets"), &self.ledger, &name)
     }
 
-    /// Fills the disk with a file up to so many bytes.
+    /// Fills the disk with a file up to so many bytes. With 0, it takes the part that is reserved for root too.
     fn fill(&self, left: u64) -> PathBuf {
         let path = self.disk.path().join("filler");
         let mut file = File::create(&path).expect("a new file");
         let block = vec![0xAA; 64 * 1024];
-        while free(&self.disk.path()) > left && file.write(&block).is_ok_and(|written| written > 0) {
+        while (left == 0 || free(&self.disk.path()) > left)
+            && file.write(&block).is_ok_and(|written| written > 0)
+        {
             file.sync_all().expect("what was taken is there");
         }
         path
