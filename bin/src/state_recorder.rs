@@ -40,8 +40,8 @@ impl StateRecorder {
         let Some(record) = state_file(url, directory)? else { return Ok(none) };
         record.prepare().map_err(|error| {
             Fault::CannotOpen.error(format!(
-                "the state file cannot be written to {} ({error}): name another directory with --state, or \
-                 pass --state none to run without a state file",
+                "the state file cannot be written to {} ({error}): free some space if the disk is full, name \
+                 another directory with --state, or pass --state none to run without a state file",
                 directory.display()
             ))
         })?;
