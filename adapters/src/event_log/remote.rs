@@ -20,8 +20,6 @@ use crate::service_client::{self, ClientError, ServiceClient, ServiceUrl};
 
 /// The maximum size of an error response, in bytes. Its message becomes part of a sentence.
 const REPORT_MAX: usize = 4 * 1024;
-/// The largest position that every engine can store.
-const POSITION_MAX: u64 = i64::MAX as u64;
 
 /// A log that another process serves and may append to.
 pub struct RemoteLog {
@@ -113,7 +111,7 @@ impl LogSource for RemoteLog {
         let response = self.ask("HEAD", "/log").await?;
         let position =
             response.headers().get("log-position").and_then(|position| position.to_str().ok()?.parse().ok());
-        position.filter(|position| *position <= POSITION_MAX).map(Position).ok_or_else(|| {
+        position.map(Position).filter(|position| *position <= Position::MAX).ok_or_else(|| {
             let detail =
                 format!("{} is not a petstore service: its response has no Log-Position", self.client.url());
             Fault::CannotOpen.error(detail)

@@ -75,6 +75,8 @@ pub struct Position(pub u64);
 impl Position {
     /// Before the first commit.
     pub const START: Self = Self(0);
+    /// The largest position that every engine can store.
+    pub const MAX: Self = Self(i64::MAX as u64);
 
     /// The position of the commit after this one.
     #[must_use]

@@ -32,7 +32,9 @@ impl<'a> IntactRecords<'a> {
                     Ok(records) if records.is_empty() => self.passed = self.last,
                     Ok(records) => self.read = records.into(),
                     Err(error) if matches!(error.fault, Fault::Damaged | Fault::Foreign) => {
-                        self.passed = self.log.skip(self.passed.next()).await?.before();
+                        let damaged = self.passed.next();
+                        // A server that names an earlier position must not stop the progress.
+                        self.passed = self.log.skip(damaged).await?.before().max(damaged);
                     }
                     Err(error) => return Err(error),
                 }

@@ -16,8 +16,6 @@ use crate::event_log::ReadPurpose;
 
 /// The maximum number of records in an object.
 pub(super) const OBJECT_RECORDS_MAX: usize = 1_000;
-/// The largest position that every engine can store.
-const POSITION_MAX: u64 = i64::MAX as u64;
 /// The number of objects that are read at the same time.
 const PARALLEL_READS: usize = 64;
 
@@ -175,8 +173,8 @@ impl Objects {
     /// have other keys: they are not petstore's.
     pub(super) async fn list(&self, after: Position, max: usize) -> Result<Vec<(Position, u64)>, LogError> {
         let parse = |object: ObjectMeta| {
-            let first = object.location.filename()?.parse().ok().filter(|first| *first <= POSITION_MAX)?;
-            let first = Position(first);
+            let first = object.location.filename()?.parse().ok().map(Position);
+            let first = first.filter(|first| *first <= Position::MAX)?;
             (object.location == self.key(first)).then_some((first, object.size))
         };
         self.bucket.list(&self.commits, &name(after), max, parse).await
