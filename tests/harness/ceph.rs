@@ -19,7 +19,7 @@ use adapters::event_log::object_store::{ObjectLog, Variables};
 use tempfile::TempDir;
 
 use crate::{
-    program::{Finished, INTERVAL, Running, finished, free_port, program, signal},
+    program::{Finished, INTERVAL, Running, eventually_ok, finished, free_port, program, signal},
     startup::Startup,
 };
 
@@ -206,8 +206,13 @@ impl Gateway {
 
     /// Opens a log in this process, and creates it if necessary.
     pub async fn open(&self, url: &str) -> ObjectLog {
-        let variables: Variables = self.variables().into_iter().collect();
-        ObjectLog::open(url, &variables).await.expect("the gateway is running")
+        self.open_via(&self.endpoint, url).await
+    }
+
+    /// Opens a log that is reached through this endpoint. On a busy machine, the gateway may not respond in time at first.
+    pub async fn open_via(&self, endpoint: &str, url: &str) -> ObjectLog {
+        let variables: Variables = self.variables_via(endpoint).into_iter().collect();
+        eventually_ok("the log is opened", || ObjectLog::open(url, &variables)).await
     }
 
     /// A command that runs a service with the variables of a client: see [`App::run_by`](crate::App::run_by).

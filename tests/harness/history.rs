@@ -1,6 +1,6 @@
 //! Histories of a chosen size, written without a service.
 
-use std::{path::Path, sync::Arc};
+use std::{fs, os::unix::fs::MetadataExt as _, path::Path, sync::Arc};
 
 use adapters::event_log::{sled::SledLog, sqlite::SqliteLog};
 use application::{
@@ -15,6 +15,8 @@ use chrono::DateTime;
 use domain::test_values::{self, named};
 use uuid::Uuid;
 
+use crate::{files_below, wait_until};
+
 /// Opens the log of an embedded engine, without a service.
 pub fn open_embedded(engine: &str, path: &Path) -> Arc<dyn EventLog> {
     match engine {
@@ -22,6 +24,23 @@ pub fn open_embedded(engine: &str, path: &Path) -> Arc<dyn EventLog> {
         "sqlite" => Arc::new(SqliteLog::open(path).expect("a sound log")),
         other => panic!("{other} is not an embedded engine"),
     }
+}
+
+/// Closes a log that was opened without a service, and waits until another process can open it.
+pub async fn close_embedded(log: &dyn EventLog, path: &Path) {
+    log.close().await;
+    wait_until_unlocked(path);
+}
+
+/// Waits until no file next to this one, or below it, is locked. A process that another test starts has the locks of this
+/// one until it runs its program.
+pub fn wait_until_unlocked(path: &Path) {
+    let directory = path.parent().expect("a file in a directory");
+    let is_locked = |locks: &str| {
+        let inodes = files_below(directory).into_iter().filter_map(|file| Some(file.metadata().ok()?.ino()));
+        inodes.into_iter().any(|inode| locks.contains(&format!(":{inode} ")))
+    };
+    wait_until("the files are unlocked", || !is_locked(&fs::read_to_string("/proc/locks").expect("Linux")));
 }
 
 /// The records of a log with so many commits of so many entries each; `entry` makes those from id 1 on.
@@ -46,7 +65,8 @@ pub fn history(commits: u64, pets: i64, entry: impl Fn(i64) -> Entry) -> impl It
 /// Fills a store of an embedded engine with so many commits of one pet.
 pub fn fill_embedded(url: &str, commits: u64) {
     let (engine, path) = url.split_once(':').expect("the URL of an embedded engine");
-    let log = open_embedded(engine, Path::new(path));
+    let path = Path::new(path);
+    let log = open_embedded(engine, path);
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
         let records: Vec<_> = history(commits, 1, |id| added(id, "Rex")).collect();
         let mut head = Version::START;
@@ -55,7 +75,7 @@ pub fn fill_embedded(url: &str, commits: u64) {
             head = batch.iter().fold(head, |head, record| head.then(record.id));
             assert_eq!(position, head.position, "embedded engines store all or none");
         }
-        log.close().await;
+        close_embedded(&*log, path).await;
     });
 }
 

@@ -23,7 +23,7 @@ pub use browser::Browser;
 pub use ceph::{ACCESS_KEY, Gateway, SECRET_KEY, wrapper};
 pub use chance::Chance;
 pub use faulty_log::{FaultyLog, LogFault, in_format};
-pub use history::{added, fill_embedded, history, open_embedded};
+pub use history::{added, close_embedded, fill_embedded, history, open_embedded, wait_until_unlocked};
 pub use http::{Call, Connection, REX, Response, ids, json_of, raw};
 pub use http_proxy::{HttpProxy, PutFault};
 pub use nats::{NatsCluster, NatsServer, NatsSync};

@@ -11,10 +11,10 @@ use std::{
 };
 
 use adapters::event_log::sled::SledLog;
-use application::{log::contract, ports::EventLog as _};
+use application::log::contract;
 use harness::{
-    App, Call, Finished, Response, added, digest, exported, finished, history, key_file, petstore, program,
-    wait_until,
+    App, Call, Finished, Response, added, close_embedded, digest, exported, finished, history, key_file,
+    petstore, program, wait_until,
 };
 use serde_json::Value;
 
@@ -218,10 +218,10 @@ fn a_reader_that_does_not_read_is_closed_and_can_resume() {
     let store = format!("sled:{}", path.display());
     let name = "🐈".repeat(200);
     let records = history(LARGE, 50, |id| added(id, &name));
-    let log = SledLog::open(path).unwrap();
+    let log = SledLog::open(&path).unwrap();
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         contract::append_all(&log, records).await;
-        log.close().await;
+        close_embedded(&log, &path).await;
     });
     let stored = exported(&store);
     app.use_store(&store);

@@ -8,12 +8,7 @@ mod tls;
 
 use std::sync::Arc;
 
-use adapters::event_log::object_store::{ObjectLog, Variables};
-use application::{
-    LogAccess, PetStore, Version,
-    log::contract,
-    ports::{EventLog, LogError},
-};
+use application::{LogAccess, PetStore, Version, log::contract, ports::EventLog};
 use harness::{Gateway, open_node};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,15 +59,9 @@ async fn open(url: &str) -> Arc<dyn EventLog> {
     Arc::new(Gateway::shared().open(url).await)
 }
 
-/// Opens a log with these variables.
-async fn open_with(url: &str, variables: Vec<(String, String)>) -> Result<ObjectLog, LogError> {
-    let variables: Variables = variables.into_iter().collect();
-    ObjectLog::open(url, &variables).await
-}
-
 /// A node on a log that it reaches through this endpoint.
 async fn node_via(endpoint: &str, url: &str) -> Arc<PetStore> {
-    let log = open_with(url, Gateway::shared().variables_via(endpoint)).await.unwrap();
+    let log = Gateway::shared().open_via(endpoint, url).await;
     Arc::new(open_node(Arc::new(log), LogAccess::Shared).await)
 }
 

@@ -6,7 +6,7 @@ use application::{
     log::contract,
     ports::{Position, ReadBound, Version},
 };
-use harness::{App, Gateway, SECRET_KEY, in_format, open_embedded, petstore, serve};
+use harness::{App, Gateway, SECRET_KEY, close_embedded, in_format, open_embedded, petstore, serve};
 use serde_json::{Value, json};
 
 fn add(app: &App) -> i64 {
@@ -79,7 +79,7 @@ async fn a_log_with_another_record_format_is_rejected_and_left_unchanged() {
         let head = contract::fill(&*log, Version::START, 1).await;
         log.append(head, &in_format(format, &contract::record(2))).await.unwrap();
         let records = log.read(Position::START, ReadBound::BATCH).await.unwrap();
-        log.close().await;
+        close_embedded(&*log, &path).await;
         let database = |path: &Path| if engine == "sqlite" { fs::read(path).ok() } else { None };
         let bytes = database(&path);
 
@@ -98,7 +98,7 @@ async fn a_log_with_another_record_format_is_rejected_and_left_unchanged() {
             assert!(database(&path) == bytes, "{command:?} left the file unchanged");
             let log = open_embedded(engine, &path);
             let kept = log.read(Position::START, ReadBound::BATCH).await;
-            log.close().await;
+            close_embedded(&*log, &path).await;
             assert_eq!(kept, Ok(records.clone()), "{command:?}");
         }
     }

@@ -16,7 +16,7 @@ use application::{
     transfer::{self, DamagedCopy, MergeError},
 };
 use async_trait::async_trait;
-use harness::{App, Finished, REX, digest, key_file, open_embedded, petstore};
+use harness::{App, Finished, REX, close_embedded, digest, key_file, open_embedded, petstore};
 use proptest::{collection::vec, prelude::*};
 use tempfile::TempDir;
 
@@ -202,7 +202,7 @@ async fn most_commits_of_a_truncated_sqlite_file_are_salvaged() {
     let path = directory.path().join("log");
     let log = open_embedded("sqlite", &path);
     contract::fill(&*log, Version::START, COMMITS).await;
-    log.close().await;
+    close_embedded(&*log, &path).await;
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     let length = file.metadata().unwrap().len() * 3 / 4;
     file.set_len(length).unwrap();

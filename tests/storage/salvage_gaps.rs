@@ -12,7 +12,8 @@ use application::{
 use async_nats::{HeaderMap, jetstream::stream::Config};
 use domain::test_values::numbered;
 use harness::{
-    App, NatsCluster, NatsSync, PostgresServer, added, exported, history, json_of, open_embedded, petstore,
+    App, NatsCluster, NatsSync, PostgresServer, added, close_embedded, exported, history, json_of,
+    open_embedded, petstore,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -105,7 +106,7 @@ async fn no_command_accepts_the_target_of_an_interrupted_run() {
         let interrupted = LocalSet::new().run_until(async { task::spawn_local(run).await }).await;
         assert!(interrupted.is_err_and(|error| error.is_panic()));
         assert_eq!(target.head().await, Ok(Position(batch)), "{engine}");
-        target.close().await;
+        close_embedded(&*target, &path).await;
 
         let rejected = app.try_start_again().expect_err("an unfinished salvage is not served").exits_with(1);
         let sentence = rejected.stderr.lines().last().unwrap_or_default();
@@ -193,7 +194,7 @@ async fn commits_on_both_sides_of_a_break_in_the_hash_chain_are_never_mixed() {
     for (name, records) in [("broken", broken), ("original", other)] {
         let log = open_embedded("sqlite", &path(name));
         contract::append_all(&*log, records).await;
-        log.close().await;
+        close_embedded(&*log, &path(name)).await;
     }
     let (from, original) = (url("broken"), url("original"));
     let salvage = |target: &str, flags: &[&str]| {

@@ -9,7 +9,7 @@ use application::{
     ports::{EventLog as _, LogSource as _, Position, Record, Version},
 };
 use domain::{Pet, PetEvent, PetId};
-use harness::{App, NatsCluster, NatsSync, petstore, succeed};
+use harness::{App, NatsCluster, NatsSync, close_embedded, petstore, succeed};
 
 use super::open_log;
 
@@ -36,12 +36,13 @@ async fn creates_that_arrive_together_share_commits_that_the_server_takes() {
 async fn a_history_is_copied_up_to_a_record_that_the_server_does_not_take() {
     let cluster = NatsCluster::start_with(1, NatsSync::Default, "max_payload: 65536").await;
     let directory = tempfile::tempdir().unwrap();
-    let log = SledLog::open(directory.path().join("log")).unwrap();
+    let path = directory.path().join("log");
+    let log = SledLog::open(&path).unwrap();
     let head = contract::fill(&log, Version::START, 3).await;
     let previous = contract::head_hash(&log, head.position).await;
     log.append(head, &large_record(previous, 4)).await.unwrap();
-    log.close().await;
-    let (from, to) = (format!("sled:{}", directory.path().join("log").display()), cluster.url("COPY"));
+    close_embedded(&log, &path).await;
+    let (from, to) = (format!("sled:{}", path.display()), cluster.url("COPY"));
     let file = directory.path().join("export.jsonl");
     fs::write(&file, petstore(["log", "export", "--store", &from]).stdout).unwrap();
 

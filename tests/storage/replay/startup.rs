@@ -10,7 +10,10 @@ use application::{
     RequestKey,
     log::{commit::Entry, contract},
 };
-use harness::{App, Call, added, eventually, history, open_embedded, petstore, program};
+use harness::{
+    App, Call, added, close_embedded, eventually, history, open_embedded, petstore, program,
+    wait_until_unlocked,
+};
 
 const ENGINES: [&str; 2] = ["sled", "sqlite"];
 /// Full commits: a replay of them takes seconds in a test build.
@@ -105,7 +108,7 @@ fn stopped(engine: &str, commits: u64, pets: i64) -> App {
     let log = open_embedded(engine, &path);
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         contract::append_all(&*log, history(commits, pets, entry)).await;
-        log.close().await;
+        close_embedded(&*log, &path).await;
     });
     App::stopped_on(program(), &store, directory, &["--admin-listen", "127.0.0.1:0"])
 }
@@ -131,6 +134,8 @@ fn flip(engine: &str, log: &Path, position: u64) {
         chunk[CHECKSUM].copy_from_slice(&checksum.to_be_bytes());
         database.insert(key, chunk).unwrap();
         database.flush().unwrap();
+        drop(database);
+        wait_until_unlocked(log);
     } else {
         let mut bytes = fs::read(log).unwrap();
         // SQLite leaves old copies of records in unused parts of its pages.
