@@ -39,17 +39,17 @@ struct Copying {
 impl Copying {
     /// Follows the service whose admin listener is on this port.
     fn start(admin: u16, key: &str, to: &str) -> Self {
-        Self::start_with(&[], admin, key, to)
+        Self::start_with(&[], &format!("http://127.0.0.1:{admin}"), key, to)
     }
 
-    fn start_with(variables: &[(String, String)], admin: u16, key: &str, to: &str) -> Self {
+    fn start_with(variables: &[(String, String)], from: &str, key: &str, to: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let key_file = key_file(directory.path(), key);
         let output = |name| File::create(directory.path().join(name)).unwrap();
         let child = Command::new(program())
             .args(["log", "copy", "--follow", "--report-every", "200ms", "--to", to, "--api-key-file"])
             .arg(key_file)
-            .args(["--from", &format!("http://127.0.0.1:{admin}")])
+            .args(["--from", from])
             .envs(variables.iter().cloned())
             .stdin(Stdio::null())
             .stdout(output("stdout"))
@@ -202,7 +202,8 @@ fn an_idle_copy_reports_that_its_target_was_deleted() {
     copying.wait_until_behind("unknown: the target: ");
 
     let (gateway, url) = (Gateway::shared(), Gateway::shared().url());
-    let copying = Copying::start_with(&gateway.variables(), port, &key, &url);
+    let from = format!("http://127.0.0.1:{port}");
+    let copying = Copying::start_with(&gateway.variables(), &from, &key, &url);
     copying.wait_until_behind("0 commits; the copy is at position 2");
     let bucket = url.split('/').nth(2).unwrap();
     for key in gateway.keys(bucket) {
@@ -213,6 +214,24 @@ fn an_idle_copy_reports_that_its_target_was_deleted() {
     let end = ended.stdout.split_once("\nstopped     ").unwrap().1;
     assert!(end.starts_with("the target: ") && end.contains("the copy was at position 2"), "{end}");
     assert!(!end.contains("to serve the copy"), "{end}");
+}
+
+#[test]
+fn an_idle_copy_reports_that_its_source_ends_before_it() {
+    let mut postgres = PostgresServer::start();
+    let database = postgres.create_database();
+    let (source, (_directory, target)) = (postgres.url(&database), target());
+    let app = App::on(&source);
+    add(&app, 2);
+    drop(app);
+    let copying = Copying::start_with(&[], &source, "", &target);
+    copying.wait_until_behind("0 commits; the copy is at position 2");
+    postgres.sql(&database, "TRUNCATE petstore_commits");
+    let reason = "unknown: the source ends at position 0, but the target holds commits up to position 2: ";
+    copying.wait_until_behind(reason);
+    let ended = copying.interrupt().exits_with(0);
+    let end = ended.stdout.split_once("\nstopped     ").unwrap().1;
+    assert!(end.contains(&format!("\nbehind      {reason}")), "{end}");
 }
 
 #[test]

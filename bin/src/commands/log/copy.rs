@@ -7,7 +7,7 @@ use anyhow::{anyhow, bail};
 use application::{
     LogAccess,
     ports::{Fault, LogError, LogSource, Position},
-    transfer::{self, CopyStep, End, Tally, Until},
+    transfer::{self, CopyError, CopyStep, End, Tally, Until},
 };
 use tokio::time;
 
@@ -104,7 +104,10 @@ pub(super) async fn follow(
     };
     report::field("stopped", format!("the copy ends at position {position}"));
     let behind = match time::timeout(HEAD_TIMEOUT, source.head()).await {
-        Ok(Ok(head)) => report::commits(head.0.saturating_sub(position.0)),
+        Ok(Ok(head)) => match commits_after(position, head) {
+            Ok(lag) => report::commits(lag),
+            Err(error) => format!("unknown: {error}"),
+        },
         Ok(Err(error)) => format!("unknown: {error}; later commits are not in the copy"),
         Err(_) => "unknown: the source does not respond; later commits are not in the copy".to_owned(),
     };
@@ -158,7 +161,13 @@ async fn lag(source: &dyn LogSource, target: &dyn LogSource, reached: Position) 
     let head = source.head().await.map_err(|error| error.to_string())?;
     match target.head().await {
         Ok(end) if end < reached => Err(format!("the target ends at position {end}")),
-        Ok(_) => Ok(head.0.saturating_sub(reached.0)),
+        Ok(_) => commits_after(reached, head).map_err(|error| error.to_string()),
         Err(error) => Err(format!("the target: {error}")),
     }
+}
+
+/// Fails if the source ends before the copy.
+fn commits_after(reached: Position, head: Position) -> Result<u64, CopyError> {
+    let behind = CopyError::SourceBehind { source_head: head, target_head: reached };
+    head.0.checked_sub(reached.0).ok_or(behind)
 }
