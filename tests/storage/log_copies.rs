@@ -196,15 +196,20 @@ fn an_idle_copy_reports_that_its_target_was_deleted() {
     let (app, key, port) = source();
     add(&app, 2);
     let (directory, sled) = target();
-    let copying = Copying::start(port, &key, &sled);
+    let mut copying = Copying::start(port, &key, &sled);
     copying.wait_until_behind("0 commits");
     fs::remove_dir_all(directory.path().join("copy")).unwrap();
-    copying.wait_until_behind("unknown: the target: ");
+    copying.wait_until_behind("unknown: the target: the file ");
+    let advice = "put the files back or choose an empty target, and start the command again; the copy ";
+    copying.wait_until_printed(&format!("{advice}was at position 2"));
+    assert!(!copying.read("stdout").contains("stop the service"), "{}", copying.read("stdout"));
+    add(&app, 1);
+    copying.ended().exits_with(1).says(&format!("{advice}ends at position 2"));
 
     let (gateway, url) = (Gateway::shared(), Gateway::shared().url());
     let from = format!("http://127.0.0.1:{port}");
     let copying = Copying::start_with(&gateway.variables(), &from, &key, &url);
-    copying.wait_until_behind("0 commits; the copy is at position 2");
+    copying.wait_until_behind("0 commits; the copy is at position 3");
     let bucket = url.split('/').nth(2).unwrap();
     for key in gateway.keys(bucket) {
         gateway.request("DELETE", &format!("{bucket}/{key}"), None);
@@ -212,7 +217,7 @@ fn an_idle_copy_reports_that_its_target_was_deleted() {
     copying.wait_until_behind("unknown: the target: ");
     let ended = copying.interrupt().exits_with(0);
     let end = ended.stdout.split_once("\nstopped     ").unwrap().1;
-    assert!(end.starts_with("the target: ") && end.contains("the copy was at position 2"), "{end}");
+    assert!(end.starts_with("the target: ") && end.contains("the copy was at position 3"), "{end}");
     assert!(!end.contains("to serve the copy"), "{end}");
 }
 

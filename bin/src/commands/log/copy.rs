@@ -11,7 +11,7 @@ use application::{
 };
 use tokio::time;
 
-use super::{progress, report, until};
+use super::{advise, progress, report, until};
 use crate::{config::AccessArguments, stop_signals::StopSignals, store_url::StoreUrl, wire};
 
 /// How long the source may take to return its head when the copy ends.
@@ -84,7 +84,7 @@ pub(super) async fn follow(
         ended = copying => {
             let error = ended.expect_err("a copy that follows its source ends only with an error");
             wire::close_log(&*target).await;
-            return Err(anyhow!("{error}; the copy ends at position {}", tally.position()));
+            return Err(anyhow!("{}; the copy ends at position {}", advise(error.into()), tally.position()));
         }
         never = report_lag(&*source, &*target, &reached, report_every) => match never {},
         () = signals.received() => {}
@@ -97,7 +97,7 @@ pub(super) async fn follow(
         Err(error) => {
             report::field(
                 "stopped",
-                format!("the target: {error}; the copy was at position {}", reached.get()),
+                format!("{}; the copy was at position {}", of_target(error), reached.get()),
             );
             return Ok(());
         }
@@ -162,8 +162,13 @@ async fn lag(source: &dyn LogSource, target: &dyn LogSource, reached: Position) 
     match target.head().await {
         Ok(end) if end < reached => Err(format!("the target ends at position {end}")),
         Ok(_) => commits_after(reached, head).map_err(|error| error.to_string()),
-        Err(error) => Err(format!("the target: {error}")),
+        Err(error) => Err(of_target(error).to_string()),
     }
+}
+
+/// The error of the target, with advice.
+fn of_target(error: LogError) -> anyhow::Error {
+    advise(CopyError::Target(error).into())
 }
 
 /// Fails if the source ends before the copy.
