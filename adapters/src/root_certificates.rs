@@ -49,7 +49,8 @@ pub(crate) fn rejection(error: &(dyn Error + 'static), option: &str) -> Option<S
             "its certificate was issued for another name: use a name from the certificate".into()
         }
         CertificateError::Other(error) if error.to_string() == "CaUsedAsEndEntity" => {
-            "its certificate is that of a CA, which cannot identify a server: issue a server certificate"
+            "its certificate is that of a CA (CA:TRUE), which cannot identify a server: issue a certificate with CA:FALSE; \
+             openssl req -x509 does so with -addext basicConstraints=critical,CA:FALSE"
                 .into()
         }
         CertificateError::UnknownIssuer

@@ -103,6 +103,27 @@ fn clients_call_the_service_over_https_with_http_1_and_http_2() {
 }
 
 #[test]
+fn a_self_signed_certificate_of_a_ca_is_rejected_with_what_to_do() {
+    let secure = start_secure(&[]);
+    let certificate = secure.directory().join("server.pem");
+    let issue = |options: &str| {
+        let request = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=petstore \
+                       -addext subjectAltName=IP:127.0.0.1 -keyout server.key -out server.pem";
+        let mut openssl = Command::new("openssl");
+        openssl.args(request.split(' ')).args(options.split_whitespace());
+        let issued = openssl.current_dir(secure.directory()).output().unwrap();
+        assert!(issued.status.success(), "{issued:?}");
+    };
+    let url = format!("https://{}", secure.address());
+    let health = || petstore(["health", &url, "--ca", certificate.to_str().unwrap()]);
+    let advice = "-addext basicConstraints=critical,CA:FALSE";
+    issue("");
+    wait_until("the client says what to do", || health().stderr.contains(advice));
+    issue(advice);
+    wait_until("the client accepts the certificate", || health().code == Some(0));
+}
+
+#[test]
 fn a_new_certificate_is_loaded_without_a_failed_request() {
     let secure = start_secure(&[]);
     let directory = secure.directory();

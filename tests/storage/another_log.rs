@@ -9,7 +9,8 @@ use std::{
 };
 
 use harness::{
-    App, Finished, NatsCluster, NatsSync, PostgresServer, REX, eventually, ids, petstore, program, wait_until,
+    App, Call, Finished, NatsCluster, NatsSync, PostgresServer, REX, eventually, ids, key_file, petstore,
+    program, wait_until,
 };
 use serde_json::Value;
 
@@ -71,6 +72,19 @@ fn rejects_its_log(node: &App, position: i64, head: i64) {
     );
     node.post(REX).error(503, "unavailable");
     assert_eq!(ids(&node.all_pets()), (1..=position).collect::<Vec<_>>(), "nothing is forgotten");
+}
+
+/// A backup or a check through this node would look complete.
+fn shows_no_log(node: &App, key: &str) {
+    let message = Call::new(node.admin(), "GET", "/log").key(key).send().error(503, "unavailable");
+    assert_eq!(message, "the log lacks commits that this node has applied");
+    let key = key_file(node.directory(), key);
+    for command in ["export", "verify"] {
+        let store = format!("http://{}", node.admin());
+        petstore(["log", command, "--store", &store, "--api-key-file", key.to_str().unwrap()])
+            .exits_with(1)
+            .says("responded with 503: the service is not ready; check its log");
+    }
 }
 
 /// The position in the only record in this directory.
@@ -203,7 +217,8 @@ fn a_database_crash_that_loses_acknowledged_commits_is_reported() {
 #[test]
 fn a_node_that_rejects_its_log_rejects_it_after_a_restart_too() {
     let server = PostgresServer::start();
-    let mut app = App::on(&server.url("postgres"));
+    let mut app = App::on_with(&server.url("postgres"), &["--admin-listen", "127.0.0.1:0"]);
+    let key = app.log_key();
     assert_eq!(app.post(REX).status, 201);
     noted(&app);
     for _ in 0..2 {
@@ -212,6 +227,7 @@ fn a_node_that_rejects_its_log_rejects_it_after_a_restart_too() {
     // Before the record is updated again, which happens every few seconds.
     server.sql("postgres", "DELETE FROM petstore_commits WHERE position > 1");
     rejects_its_log(&app, 3, 1);
+    shows_no_log(&app, &key);
     wait_until("the newest applied commit is recorded", || recorded_position(app.directory()) == 3);
     app.kill();
     is_rejected(&mut app, "the log ends at position 1, but this node has applied commits up to position 3");

@@ -39,17 +39,17 @@ struct Copying {
 impl Copying {
     /// Follows the service whose admin listener is on this port.
     fn start(admin: u16, key: &str, to: &str) -> Self {
-        Self::start_with(&[], admin, key, to)
+        Self::start_with(&[], &format!("http://127.0.0.1:{admin}"), key, to)
     }
 
-    fn start_with(variables: &[(String, String)], admin: u16, key: &str, to: &str) -> Self {
+    fn start_with(variables: &[(String, String)], from: &str, key: &str, to: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let key_file = key_file(directory.path(), key);
         let output = |name| File::create(directory.path().join(name)).unwrap();
         let child = Command::new(program())
             .args(["log", "copy", "--follow", "--report-every", "200ms", "--to", to, "--api-key-file"])
             .arg(key_file)
-            .args(["--from", &format!("http://127.0.0.1:{admin}")])
+            .args(["--from", from])
             .envs(variables.iter().cloned())
             .stdin(Stdio::null())
             .stdout(output("stdout"))
@@ -196,14 +196,20 @@ fn an_idle_copy_reports_that_its_target_was_deleted() {
     let (app, key, port) = source();
     add(&app, 2);
     let (directory, sled) = target();
-    let copying = Copying::start(port, &key, &sled);
+    let mut copying = Copying::start(port, &key, &sled);
     copying.wait_until_behind("0 commits");
     fs::remove_dir_all(directory.path().join("copy")).unwrap();
-    copying.wait_until_behind("unknown: the target: ");
+    copying.wait_until_behind("unknown: the target: the file ");
+    let advice = "put the files back or choose an empty target, and start the command again; the copy ";
+    copying.wait_until_printed(&format!("{advice}was at position 2"));
+    assert!(!copying.read("stdout").contains("stop the service"), "{}", copying.read("stdout"));
+    add(&app, 1);
+    copying.ended().exits_with(1).says(&format!("{advice}ends at position 2"));
 
     let (gateway, url) = (Gateway::shared(), Gateway::shared().url());
-    let copying = Copying::start_with(&gateway.variables(), port, &key, &url);
-    copying.wait_until_behind("0 commits; the copy is at position 2");
+    let from = format!("http://127.0.0.1:{port}");
+    let copying = Copying::start_with(&gateway.variables(), &from, &key, &url);
+    copying.wait_until_behind("0 commits; the copy is at position 3");
     let bucket = url.split('/').nth(2).unwrap();
     for key in gateway.keys(bucket) {
         gateway.request("DELETE", &format!("{bucket}/{key}"), None);
@@ -211,8 +217,26 @@ fn an_idle_copy_reports_that_its_target_was_deleted() {
     copying.wait_until_behind("unknown: the target: ");
     let ended = copying.interrupt().exits_with(0);
     let end = ended.stdout.split_once("\nstopped     ").unwrap().1;
-    assert!(end.starts_with("the target: ") && end.contains("the copy was at position 2"), "{end}");
+    assert!(end.starts_with("the target: ") && end.contains("the copy was at position 3"), "{end}");
     assert!(!end.contains("to serve the copy"), "{end}");
+}
+
+#[test]
+fn an_idle_copy_reports_that_its_source_ends_before_it() {
+    let mut postgres = PostgresServer::start();
+    let database = postgres.create_database();
+    let (source, (_directory, target)) = (postgres.url(&database), target());
+    let app = App::on(&source);
+    add(&app, 2);
+    drop(app);
+    let copying = Copying::start_with(&[], &source, "", &target);
+    copying.wait_until_behind("0 commits; the copy is at position 2");
+    postgres.sql(&database, "TRUNCATE petstore_commits");
+    let reason = "unknown: the source ends at position 0, but the target holds commits up to position 2: ";
+    copying.wait_until_behind(reason);
+    let ended = copying.interrupt().exits_with(0);
+    let end = ended.stdout.split_once("\nstopped     ").unwrap().1;
+    assert!(end.contains(&format!("\nbehind      {reason}")), "{end}");
 }
 
 #[test]

@@ -74,7 +74,7 @@ impl Health {
     }
 
     /// The error of a log that lacks the newest applied commit, if it does.
-    pub(crate) fn rejection(&self) -> Option<&LogError> {
+    pub fn rejection(&self) -> Option<&LogError> {
         self.unusable().filter(|error| error.fault == Fault::AnotherLog)
     }
 

@@ -89,11 +89,14 @@ fn interrupted(command: &LogCommand) -> &'static str {
     }
 }
 
-/// Adds advice to an error: what to do about a damaged log, or about a record that is too large for its target.
+/// Adds advice to an error: what to do about a damaged log, or about a target that lost its files or rejects a record.
 fn advise(error: anyhow::Error) -> anyhow::Error {
     let advice = match error.downcast_ref() {
         Some(CopyError::Target(LogError { fault: Fault::TooLarge, .. })) => {
             "choose another engine, or raise the limit of its servers (NATS: max_payload)"
+        }
+        Some(CopyError::Target(LogError { fault: Fault::FilesMissing, .. })) => {
+            "put the files back or choose an empty target, and start the command again"
         }
         Some(CopyError::Source(LogError { fault: Fault::Damaged, .. })) => DAMAGE_ADVICE,
         Some(_) | None => match error.downcast_ref() {

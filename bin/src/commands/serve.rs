@@ -15,12 +15,12 @@ use adapters::{
     http::{self, AppState, ListenerSettings, Tls},
 };
 use anyhow::{Context as _, anyhow, bail};
-use application::PetStore;
+use application::{Health, LogAccess, PetStore, ports::Fault};
 use sd_notify::NotifyState;
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
-    sync::oneshot,
+    sync::{oneshot, watch},
     task::{JoinHandle, spawn_blocking},
 };
 use tracing_appender::non_blocking::NonBlocking;
@@ -121,6 +121,7 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
     let store = Arc::new(store);
     warn_if_empty(&store, &arguments.store.store);
     tokio::spawn(recorder.clone().run(store.clone()));
+    tokio::spawn(advise_if_files_missing(store.health_changes(), arguments.store.store.access()));
     state.open(store.clone());
     let (server, address) = match early {
         Some(listening) => listening,
@@ -177,6 +178,19 @@ fn warn_if_empty(store: &PetStore, url: &StoreUrl) {
         tracing::warn!(
             target: "petstore::service", store = %url,
             "the log is empty: if it should hold pets, stop the service and check --store"
+        );
+    }
+}
+
+/// Logs what to do once files of an embedded log are missing. Other logs have no open files.
+async fn advise_if_files_missing(mut health: watch::Receiver<Health>, access: LogAccess) {
+    let files_missing =
+        |health: &Health| health.not_ready().is_some_and(|error| error.fault == Fault::FilesMissing);
+    if access == LogAccess::Exclusive && health.wait_for(files_missing).await.is_ok() {
+        tracing::error!(
+            target: "petstore::service",
+            "export the log from the running service before you stop it: its open files still hold every acknowledged commit, \
+             and a backup may be older; then stop the service and import the export"
         );
     }
 }

@@ -100,6 +100,18 @@ fn a_flipped_bit_in_the_first_middle_or_last_record_rejects_the_start() {
     }
 }
 
+#[test]
+fn damage_after_a_clean_stop_is_not_called_an_interrupted_stop() {
+    let mut app = stopped("sled", 41, 1);
+    let file = app.directory().join("log/sled/db");
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[0] ^= 1;
+    fs::write(&file, bytes).unwrap();
+    let rejected = app.try_start_again().expect_err("the first segment is damaged").exits_with(1);
+    let said = "the log may be damaged, or a write was interrupted; checking a copy of it first";
+    assert!(rejected.stderr.contains(said), "{}", rejected.stderr);
+}
+
 /// A service that has not been started yet, on a new log.
 fn stopped(engine: &str, commits: u64, pets: i64) -> App {
     let directory = tempfile::tempdir().unwrap();

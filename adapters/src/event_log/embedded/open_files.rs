@@ -71,10 +71,6 @@ fn file_id(directory: impl AsFd, path: &Path, flags: AtFlags) -> Result<FileId, 
 }
 
 fn file_missing(path: &Path) -> LogError {
-    Fault::FilesMissing.error(format!(
-        "the file {} was deleted, moved or replaced while the store was open; writes have stopped, and reads continue: export \
-         the log from the running service before you stop it, because its open files still hold every acknowledged commit and \
-         a backup may be older; then stop the service and import the export",
-        path.display()
-    ))
+    Fault::FilesMissing
+        .error(format!("the file {} was deleted, moved or replaced while the store was open", path.display()))
 }

@@ -46,7 +46,7 @@ pub(super) fn try_if_suspect(layout: &Layout, acknowledged: Version) -> Result<(
     tracing::info!(
         target: "petstore::storage",
         %store, offset = at,
-        "the log was not closed cleanly; checking a copy of it first"
+        "the log may be damaged, or a write was interrupted; checking a copy of it first"
     );
     let copy = match StoreCopy::in_store::<Sled>(layout, "dry-run") {
         Ok(copy) => copy,

@@ -72,7 +72,9 @@ pub(crate) async fn show(
         ApiError::invalid(rule)
     })?;
     let store = state.store()?;
-    if let Some(error) = store.health().reads_stopped() {
+    let health = store.health();
+    // A log that this node rejects would be taken for its history.
+    if let Some(error) = health.reads_stopped().or(health.rejection()) {
         return Err(error.fault.into());
     }
     let log = store.log();

@@ -7,11 +7,11 @@ use anyhow::{anyhow, bail};
 use application::{
     LogAccess,
     ports::{Fault, LogError, LogSource, Position},
-    transfer::{self, CopyStep, End, Tally, Until},
+    transfer::{self, CopyError, CopyStep, End, Tally, Until},
 };
 use tokio::time;
 
-use super::{progress, report, until};
+use super::{advise, progress, report, until};
 use crate::{config::AccessArguments, stop_signals::StopSignals, store_url::StoreUrl, wire};
 
 /// How long the source may take to return its head when the copy ends.
@@ -84,7 +84,7 @@ pub(super) async fn follow(
         ended = copying => {
             let error = ended.expect_err("a copy that follows its source ends only with an error");
             wire::close_log(&*target).await;
-            return Err(anyhow!("{error}; the copy ends at position {}", tally.position()));
+            return Err(anyhow!("{}; the copy ends at position {}", advise(error.into()), tally.position()));
         }
         never = report_lag(&*source, &*target, &reached, report_every) => match never {},
         () = signals.received() => {}
@@ -97,14 +97,17 @@ pub(super) async fn follow(
         Err(error) => {
             report::field(
                 "stopped",
-                format!("the target: {error}; the copy was at position {}", reached.get()),
+                format!("{}; the copy was at position {}", of_target(error), reached.get()),
             );
             return Ok(());
         }
     };
     report::field("stopped", format!("the copy ends at position {position}"));
     let behind = match time::timeout(HEAD_TIMEOUT, source.head()).await {
-        Ok(Ok(head)) => report::commits(head.0.saturating_sub(position.0)),
+        Ok(Ok(head)) => match commits_after(position, head) {
+            Ok(lag) => report::commits(lag),
+            Err(error) => format!("unknown: {error}"),
+        },
         Ok(Err(error)) => format!("unknown: {error}; later commits are not in the copy"),
         Err(_) => "unknown: the source does not respond; later commits are not in the copy".to_owned(),
     };
@@ -158,7 +161,18 @@ async fn lag(source: &dyn LogSource, target: &dyn LogSource, reached: Position) 
     let head = source.head().await.map_err(|error| error.to_string())?;
     match target.head().await {
         Ok(end) if end < reached => Err(format!("the target ends at position {end}")),
-        Ok(_) => Ok(head.0.saturating_sub(reached.0)),
-        Err(error) => Err(format!("the target: {error}")),
+        Ok(_) => commits_after(reached, head).map_err(|error| error.to_string()),
+        Err(error) => Err(of_target(error).to_string()),
     }
+}
+
+/// The error of the target, with advice.
+fn of_target(error: LogError) -> anyhow::Error {
+    advise(CopyError::Target(error).into())
+}
+
+/// Fails if the source ends before the copy.
+fn commits_after(reached: Position, head: Position) -> Result<u64, CopyError> {
+    let behind = CopyError::SourceBehind { source_head: head, target_head: reached };
+    head.0.checked_sub(reached.0).ok_or(behind)
 }
