@@ -10,7 +10,8 @@ use std::{
 };
 
 use harness::{
-    App, Finished, fill_embedded, finished, key_file, petstore, program, serve, signal, wait_until,
+    App, Finished, files_below, fill_embedded, finished, key_file, petstore, program, serve, signal,
+    wait_until,
 };
 use tempfile::TempDir;
 
@@ -202,19 +203,33 @@ fn a_key_file_that_others_can_change_or_replace_is_rejected() {
 }
 
 #[test]
-fn a_state_directory_on_a_full_disk_stops_the_start() {
+fn a_state_directory_on_a_full_disk_stops_only_the_first_start() {
     let directory = TempDir::new().unwrap();
-    let (state, store) = (directory.path().join("state"), directory.path().join("log"));
+    let [state, earlier, store] = ["state", "earlier", "log"].map(|name| directory.path().join(name));
     fs::create_dir(&state).unwrap();
-    let state = state.to_str().unwrap();
+    fs::create_dir(&earlier).unwrap();
+    let [state, earlier] = [&state, &earlier].map(|path| path.to_str().unwrap());
     let store = format!("sled:{}", store.display());
     let mut app = App::stopped(&store, &["--state", state]);
-    let mount = r#"mount -t tmpfs -o size=16k tmpfs "$0" && ! cat /dev/zero 2>&- > "$0/full"; exec "$@""#;
-    app.run_by(&["unshare", "--mount", "sh", "-c", mount, state].map(str::to_owned));
+    // A full disk that holds the earlier state.
+    let mount = r#"mount -t tmpfs -o size=16k tmpfs "$0" && cp "$1"/* "$0" 2>&-; ! cat /dev/zero 2>&- > "$0/full"; shift; exec "$@""#;
+    let on_full_disk = ["unshare", "--mount", "sh", "-c", mount, state, earlier].map(str::to_owned);
+    app.run_by(&on_full_disk);
     app.try_start_again()
         .expect_err("the record cannot be written")
         .exits_with(1)
         .says(&format!("the state file cannot be written to {state}"));
+
+    app.run_by(&[]);
+    app.start_again();
+    app.add("Rex");
+    assert!(app.terminate().success());
+    for file in files_below(Path::new(state)) {
+        fs::rename(&file, Path::new(earlier).join(file.file_name().unwrap())).unwrap();
+    }
+    app.run_by(&on_full_disk);
+    app.start_again();
+    assert_eq!(app.all_pets().len(), 1, "reads do not need the disk");
 }
 
 #[test]

@@ -1,4 +1,8 @@
-//! The program over HTTP: one node, four nodes that share the load in different ways, and a node that is far away.
+//! How much several nodes on one log write, how often their appends conflict, and how long a client waits, compared with
+//! one node in the same run: one node, four nodes that share the load in different ways, and a node that is far away.
+//!
+//! `cargo bench --package tests --bench nodes` starts the servers that it needs. Machines are noisy: compare rows of one
+//! run, not numbers of two.
 
 use std::{
     net::SocketAddr,
@@ -6,15 +10,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use harness::{App, DelayProxy, NatsCluster, NatsSync, PostgresServer, REX};
+use clap::Parser;
+use harness::{App, DelayProxy, NatsCluster, NatsSync, PostgresServer, REX, packaged_program};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
     task::JoinSet,
     time,
 };
-
-use crate::{median, ratio};
 
 const CONNECTIONS: usize = 16;
 /// The time between two creates of a node with little load.
@@ -26,6 +29,19 @@ const WARM_UP: Duration = Duration::from_secs(2);
 /// The nodes find out within five seconds that one of them is far away.
 const WARM_UP_WITH_FAR: Duration = Duration::from_secs(15);
 const ROUND: Duration = Duration::from_secs(3);
+
+#[derive(Parser)]
+struct Arguments {
+    /// How often each row is measured, interleaved with the others.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// The builds to compare, instead of the release build of these sources.
+    #[arg(long)]
+    program: Vec<PathBuf>,
+    /// Given by `cargo bench`.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
 
 /// The load of one node.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -76,7 +92,13 @@ struct Measured {
     last_p99: f64,
 }
 
-pub(crate) async fn run(programs: &[PathBuf], rounds: usize) {
+#[tokio::main]
+async fn main() {
+    let Arguments { rounds, mut program, .. } = Arguments::parse();
+    if program.is_empty() {
+        program.push(packaged_program().to_owned());
+    }
+    let programs = &program;
     let mut postgres = PostgresServer::start();
     let jetstream = NatsCluster::start(3, NatsSync::Always).await;
     let mut clusters = Vec::new();
@@ -276,4 +298,15 @@ impl std::ops::Sub for Counts {
             commits: self.commits - before.commits,
         }
     }
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^52")]
+fn ratio(part: u64, whole: u64) -> f64 {
+    part as f64 / whole as f64
 }
