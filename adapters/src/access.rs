@@ -36,8 +36,8 @@ pub trait Authenticator: Send + Sync + 'static {
         vec![]
     }
 
-    /// Whether changes of the keys take effect, for metrics.
-    fn follows_changes(&self) -> bool {
+    /// Whether the key file can be read, so that changes of it take effect, for metrics.
+    fn is_usable(&self) -> bool {
         true
     }
 }

@@ -50,7 +50,7 @@ pub(crate) fn rejection(error: &(dyn Error + 'static), option: &str) -> Option<S
         }
         CertificateError::Other(error) if error.to_string() == "CaUsedAsEndEntity" => {
             "its certificate is that of a CA (CA:TRUE), which cannot identify a server: issue a certificate with CA:FALSE; \
-             openssl req -x509 does so with -addext basicConstraints=critical,CA:FALSE"
+             openssl req -x509 does so with -addext basicConstraints=critical,CA:FALSE -addext subjectAltName=DNS:HOST"
                 .into()
         }
         CertificateError::UnknownIssuer

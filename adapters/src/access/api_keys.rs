@@ -225,7 +225,7 @@ impl Authenticator for ApiKeys {
         expiry::by_name(&self.keys.read(), self.clock.now())
     }
 
-    fn follows_changes(&self) -> bool {
+    fn is_usable(&self) -> bool {
         !self.is_unusable.load(Relaxed)
     }
 }

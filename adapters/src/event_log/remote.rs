@@ -1,7 +1,7 @@
 //! The log of a running service, read over HTTP from its admin listener.
 //!
-//! A read continues the open response, if that is at the right position, and otherwise sends a new request. The hash chain
-//! shows a reader whether both are of the same log.
+//! A read continues the open response, if that is at the right position, and otherwise sends a new request. Copies,
+//! exports and checks compare the hash chain, which shows whether both are of the same log.
 
 mod stream;
 

@@ -204,7 +204,7 @@ impl Sqlite {
     fn last_before_damage(&self) -> Position {
         let mut last = Position::START;
         // The error is the damage.
-        drop(self.visit(last, Position(i64::MAX.cast_unsigned()), &mut |record| {
+        drop(self.visit(last, Position::MAX, &mut |record| {
             last = record.position;
             ControlFlow::Continue(())
         }));

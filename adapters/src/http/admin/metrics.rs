@@ -191,7 +191,7 @@ fn keys(encoder: &mut Encoder<'_>, state: &AppState) -> fmt::Result {
     let expiries = expiries.map(|(name, expiry)| ([("key", &**name)], ConstGauge::new(expiry.timestamp())));
     encoder.family("petstore_key_expiry_timestamp_seconds", help, expiries)?;
     let help = "Whether the key file can be loaded, so that changes take effect.";
-    encoder.gauge("petstore_key_file_usable", help, u32::from(state.keys.follows_changes()))
+    encoder.gauge("petstore_key_file_usable", help, u32::from(state.keys.is_usable()))
 }
 
 fn readiness(encoder: &mut Encoder<'_>, state: &AppState) -> fmt::Result {
