@@ -10,13 +10,14 @@ use nkeys::KeyPair;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa};
 use serde_json::{Value, json};
 
+use super::open_log;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_password_opens_the_log_and_is_never_shown() {
     let access = "authorization { user: joe, password: \"s3/cr?t\" }";
     let cluster = NatsCluster::start_with(1, NatsSync::Default, access).await;
     let servers = cluster.addresses();
-    let log = NatsLog::open(&format!("nats://joe:s3%2Fcr%3Ft@{servers}/PETS")).await;
-    let log = log.expect("the password is right");
+    let log = open_log(&format!("nats://joe:s3%2Fcr%3Ft@{servers}/PETS")).await;
     assert_eq!(log.head().await, Ok(Position::START));
     assert!(!format!("{log:?}").contains("cr"), "{log:?}");
     let wrong = NatsLog::open(&format!("nats://joe:hidden@{servers}/PETS")).await;
@@ -28,8 +29,8 @@ async fn a_password_opens_the_log_and_is_never_shown() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_opens_the_log() {
     let cluster = NatsCluster::start_with(1, NatsSync::Default, "authorization { token: \"open\" }").await;
-    let log = NatsLog::open(&format!("nats://open@{}/PETS", cluster.addresses())).await;
-    assert_eq!(log.expect("the token is right").head().await, Ok(Position::START));
+    let log = open_log(&format!("nats://open@{}/PETS", cluster.addresses())).await;
+    assert_eq!(log.head().await, Ok(Position::START));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -52,7 +53,7 @@ async fn certificates_protect_the_connection_both_ways() {
         path("client.pem"),
         path("client.key")
     );
-    let log = NatsLog::open(&url).await.expect("both sides trust each other");
+    let log = open_log(&url).await;
     assert_eq!(log.head().await, Ok(Position::START));
     for url in [cluster.url("PETS"), format!("{}?ca={}", cluster.url("PETS"), path("ca.pem"))] {
         NatsLog::open(&url).await.expect_err("a client without the authority or a certificate is rejected");
@@ -72,7 +73,7 @@ async fn a_credentials_file_opens_the_log() {
     let operator = make_operator(&file);
     let cluster = NatsCluster::start_with(1, NatsSync::Default, &operator).await;
     let url = format!("{}?creds={}", cluster.url("PETS"), file.display());
-    let log = NatsLog::open(&url).await.expect("the credentials are right");
+    let log = open_log(&url).await;
     assert_eq!(log.head().await, Ok(Position::START));
     let rejected =
         NatsLog::open(&cluster.url("PETS")).await.expect_err("a client without credentials is rejected");

@@ -4,7 +4,7 @@ use adapters::event_log::nats::NatsLog;
 use application::ports::{Fault, LogSource as _, Position};
 use harness::{NatsCluster, Network, not_run};
 
-use super::access::make_certificates;
+use super::{access::make_certificates, open_log};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_tls_is_used_over_a_network_only_if_the_url_says_so() {
@@ -17,7 +17,7 @@ async fn a_server_without_tls_is_used_over_a_network_only_if_the_url_says_so() {
         NatsLog::open(&cluster.url("PETS")).await.expect_err("the connection would be in the clear");
     assert_eq!(rejected.fault, Fault::CannotOpen, "{rejected}");
     assert!(rejected.detail.contains("tls=off"), "{rejected}");
-    let log = NatsLog::open(&format!("{}?tls=off", cluster.url("PETS"))).await.expect("the URL says so");
+    let log = open_log(&format!("{}?tls=off", cluster.url("PETS"))).await;
     assert_eq!(log.head().await, Ok(Position::START));
 }
 
@@ -38,8 +38,7 @@ async fn a_server_on_a_network_must_present_a_trusted_certificate() {
     );
     let cluster = NatsCluster::start_in(network, &tls).await;
     let url = cluster.url("PETS");
-    let log =
-        NatsLog::open(&format!("{url}?ca={}", path("ca.pem"))).await.expect("the certificate is trusted");
+    let log = open_log(&format!("{url}?ca={}", path("ca.pem"))).await;
     assert_eq!(log.head().await, Ok(Position::START));
     let rejected = NatsLog::open(&url).await.expect_err("this certificate is not trusted");
     assert_eq!(rejected.fault, Fault::CannotOpen, "{rejected}");

@@ -10,7 +10,7 @@ use application::{
 };
 use harness::{CutProxy, PostgresServer, all_pets, create};
 
-use super::{super::load::Load, TIMEOUT, eventually, node, open};
+use super::{super::load::Load, TIMEOUT, eventually, node, open, open_log};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_server_loses_nothing_and_its_nodes_recover_without_a_restart() {
@@ -30,7 +30,7 @@ async fn a_killed_server_loses_nothing_and_its_nodes_recover_without_a_restart()
 async fn an_append_whose_reply_is_lost_is_unclear_and_one_that_was_not_sent_is_not_stored() {
     let server = PostgresServer::start();
     let proxy = CutProxy::start(server.address()).await;
-    let log = PostgresLog::open(&url_through(&proxy, &server)).await.unwrap();
+    let log = open_log(&url_through(&proxy, &server)).await;
     let record = contract::record(1);
     proxy.lose_the_response_to("pet 1");
     let lost = log.append(Version::START, &record).await;
@@ -87,7 +87,7 @@ async fn the_writable_server_is_found_among_several() {
     let servers = format!("{gone},{},{}", read_only.address(), primary.address());
     let url = primary.url("postgres").replace(&primary.address().to_string(), &servers);
 
-    let log = PostgresLog::open(&url).await.unwrap();
+    let log = open_log(&url).await;
     contract::fill(&log, Version::START, 1).await;
 
     assert_eq!(primary.sql("postgres", "SELECT count(*) FROM petstore_commits"), "1");
@@ -100,7 +100,7 @@ async fn the_writable_server_is_found_among_several() {
 async fn a_server_that_turns_read_only_stores_nothing_and_says_so() {
     let server = PostgresServer::start();
     let url = format!("{}?target_session_attrs=any", server.url("postgres"));
-    let log = PostgresLog::open(&url).await.unwrap();
+    let log = open_log(&url).await;
     let stored = contract::fill(&log, Version::START, 1).await;
     server.sql("postgres", "ALTER SYSTEM SET default_transaction_read_only = on");
     server.sql("postgres", "SELECT pg_reload_conf()");

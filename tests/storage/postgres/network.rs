@@ -4,6 +4,8 @@ use adapters::event_log::postgres::PostgresLog;
 use application::ports::{Fault, LogSource as _, Position};
 use harness::{Network, PostgresServer, not_run};
 
+use super::open_log;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_tls_is_used_over_a_network_only_if_the_url_says_so() {
     let network = match Network::new() {
@@ -17,7 +19,7 @@ async fn a_server_without_tls_is_used_over_a_network_only_if_the_url_says_so() {
         assert_eq!(rejected.fault, Fault::CannotOpen, "{weak}: {rejected}");
         assert!(rejected.detail.contains("disable if the "), "{weak}: {rejected}");
     }
-    let log = PostgresLog::open(&format!("{url}?sslmode=disable")).await.expect("the URL says so");
+    let log = open_log(&format!("{url}?sslmode=disable")).await;
     assert_eq!(log.head().await, Ok(Position::START));
 }
 
@@ -30,7 +32,7 @@ async fn a_server_on_a_network_must_present_a_trusted_certificate() {
     let server = PostgresServer::start_with_tls_in(network);
     let url = server.url("postgres");
     let trusted = format!("{url}?sslrootcert={}", server.certificate().display());
-    let log = PostgresLog::open(&trusted).await.expect("the certificate is trusted and bears the address");
+    let log = open_log(&trusted).await;
     assert_eq!(log.head().await, Ok(Position::START));
     let encrypted = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
                      WHERE application_name = 'petstore'";
