@@ -5,7 +5,7 @@ use std::{
     io::{Read as _, Write as _},
     net::TcpListener,
     os::unix::fs::{PermissionsExt as _, symlink},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
@@ -230,6 +230,29 @@ fn a_state_directory_on_a_full_disk_stops_only_the_first_start() {
     app.run_by(&on_full_disk);
     app.start_again();
     assert_eq!(app.all_pets().len(), 1, "reads do not need the disk");
+}
+
+#[test]
+fn a_full_quota_of_the_state_directory_stops_only_the_first_start() {
+    let mut app = App::on_engine("sled", &[]);
+    app.add("Rex");
+    assert!(app.terminate().success());
+    let is_record = |file: &&PathBuf| {
+        let name = file.file_name().unwrap().to_str().unwrap();
+        name.starts_with("log-") && name.ends_with(".json")
+    };
+    let files = files_below(app.directory());
+    let record = files.iter().find(is_record).expect("a state file");
+    let draft = format!("{}.new", record.display());
+    let inject = "inject=write:error=EDQUOT";
+    let strace =
+        ["strace", "-D", "-f", "-q", "-o", "/dev/null", "-P", &draft, "-e", "trace=write", "-e", inject];
+    app.run_by(&strace.map(str::to_owned));
+    app.start_again();
+    assert_eq!(app.all_pets().len(), 1, "reads do not need the disk");
+    assert!(app.terminate().success());
+    fs::remove_file(record).unwrap();
+    app.try_start_again().expect_err("there is no record").exits_with(1).says("Disk quota exceeded");
 }
 
 #[test]
