@@ -256,6 +256,28 @@ fn a_full_quota_of_the_state_directory_stops_only_the_first_start() {
 }
 
 #[test]
+fn a_node_with_a_state_file_is_not_advised_to_run_without_it() {
+    let directory = TempDir::new().unwrap();
+    let [state, store] = ["state", "log"].map(|name| directory.path().join(name));
+    fs::create_dir(&state).unwrap();
+    let state = state.to_str().unwrap();
+    let mut app = App::stopped(&format!("sled:{}", store.display()), &["--state", state]);
+    let mount = r#"mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@""#;
+    let read_only = ["unshare", "--mount", "sh", "-c", mount, state].map(str::to_owned);
+    app.run_by(&read_only);
+    let first = app.try_start_again().expect_err("there is no record");
+    first.exits_with(1).says("or pass --state none to run without a state file");
+
+    app.run_by(&[]);
+    app.start_again();
+    app.add("Rex");
+    assert!(app.terminate().success());
+    app.run_by(&read_only);
+    let later = app.try_start_again().expect_err("the record cannot be updated");
+    later.exits_with(1).says("with another --state or --state none, the node would accept any log");
+}
+
+#[test]
 fn a_target_that_already_holds_more_is_a_success() {
     let directory = TempDir::new().unwrap();
     let store = |name: &str| format!("sled:{}", directory.path().join(name).display());
