@@ -24,6 +24,11 @@ const LOCK_RETRY_DELAY: Duration = Duration::from_millis(10);
 const LINK: &str = "it is a symbolic link, which petstore does not follow: remove it";
 const NOT_A_FILE: &str = "it is not a regular file";
 
+/// Whether the disk or a quota is full.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 pub(crate) fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

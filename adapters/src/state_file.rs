@@ -14,7 +14,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::private_files::{
-    create_directories, create_file, directory_of, if_exists, lock, read, replace, sync_directory,
+    create_directories, create_file, directory_of, if_exists, is_full, lock, read, replace, sync_directory,
     with_suffix,
 };
 
@@ -71,11 +71,7 @@ impl StateFile {
         create_directories(directory_of(&self.file))?;
         let _lock = self.lock()?;
         match self.try_write() {
-            Err(error)
-                if error.kind() == io::ErrorKind::StorageFull && matches!(self.read(), Ok(Some(_))) =>
-            {
-                Ok(())
-            }
+            Err(error) if is_full(&error) && matches!(self.read(), Ok(Some(_))) => Ok(()),
             tried => tried,
         }
     }

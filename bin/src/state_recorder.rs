@@ -39,11 +39,16 @@ impl StateRecorder {
         let Some(directory) = state else { return Ok(none) };
         let Some(record) = state_file(url, directory)? else { return Ok(none) };
         record.prepare().map_err(|error| {
-            Fault::CannotOpen.error(format!(
-                "the state file cannot be written to {} ({error}): free some space if the disk is full, name \
-                 another directory with --state, or pass --state none to run without a state file",
-                directory.display()
-            ))
+            let advice = if matches!(record.read(), Ok(None)) {
+                "free some space if the disk is full, name another directory with --state, or pass --state none to run \
+                 without a state file"
+            } else {
+                "make it a directory that this user can write to; with another --state or --state none, the node would \
+                 accept any log"
+            };
+            let directory = directory.display();
+            Fault::CannotOpen
+                .error(format!("the state file cannot be written to {directory} ({error}): {advice}"))
         })?;
         Ok(Self { record: Some(Arc::new(record)), last: Arc::default() })
     }

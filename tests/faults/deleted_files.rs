@@ -56,6 +56,13 @@ fn nothing_is_acknowledged_once_the_files_of_the_store_are_gone() {
 }
 
 #[test]
+fn without_an_admin_listener_the_advice_is_to_save_the_pets() {
+    let app = App::on_engine("sled", &[]);
+    delete(&app.directory().join("log"));
+    app.wait_for_log("save the pets with GET /v1/pets before you stop the service");
+}
+
+#[test]
 fn a_store_that_is_deleted_while_idle_is_reported() {
     for (engine, file) in [("sled", ""), ("sqlite", "pets.db")] {
         let (app, store) = start(engine, file);

@@ -5,7 +5,7 @@ use std::{
     io::{Read as _, Write as _},
     net::TcpListener,
     os::unix::fs::{PermissionsExt as _, symlink},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
@@ -230,6 +230,51 @@ fn a_state_directory_on_a_full_disk_stops_only_the_first_start() {
     app.run_by(&on_full_disk);
     app.start_again();
     assert_eq!(app.all_pets().len(), 1, "reads do not need the disk");
+}
+
+#[test]
+fn a_full_quota_of_the_state_directory_stops_only_the_first_start() {
+    let mut app = App::on_engine("sled", &[]);
+    app.add("Rex");
+    assert!(app.terminate().success());
+    let is_record = |file: &&PathBuf| {
+        let name = file.file_name().unwrap().to_str().unwrap();
+        name.starts_with("log-") && name.ends_with(".json")
+    };
+    let files = files_below(app.directory());
+    let record = files.iter().find(is_record).expect("a state file");
+    let draft = format!("{}.new", record.display());
+    let inject = "inject=write:error=EDQUOT";
+    let strace =
+        ["strace", "-D", "-f", "-q", "-o", "/dev/null", "-P", &draft, "-e", "trace=write", "-e", inject];
+    app.run_by(&strace.map(str::to_owned));
+    app.start_again();
+    assert_eq!(app.all_pets().len(), 1, "reads do not need the disk");
+    assert!(app.terminate().success());
+    fs::remove_file(record).unwrap();
+    app.try_start_again().expect_err("there is no record").exits_with(1).says("Disk quota exceeded");
+}
+
+#[test]
+fn a_node_with_a_state_file_is_not_advised_to_run_without_it() {
+    let directory = TempDir::new().unwrap();
+    let [state, store] = ["state", "log"].map(|name| directory.path().join(name));
+    fs::create_dir(&state).unwrap();
+    let state = state.to_str().unwrap();
+    let mut app = App::stopped(&format!("sled:{}", store.display()), &["--state", state]);
+    let mount = r#"mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@""#;
+    let read_only = ["unshare", "--mount", "sh", "-c", mount, state].map(str::to_owned);
+    app.run_by(&read_only);
+    let first = app.try_start_again().expect_err("there is no record");
+    first.exits_with(1).says("or pass --state none to run without a state file");
+
+    app.run_by(&[]);
+    app.start_again();
+    app.add("Rex");
+    assert!(app.terminate().success());
+    app.run_by(&read_only);
+    let later = app.try_start_again().expect_err("the record cannot be updated");
+    later.exits_with(1).says("with another --state or --state none, the node would accept any log");
 }
 
 #[test]

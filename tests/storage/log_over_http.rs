@@ -13,8 +13,8 @@ use std::{
 use adapters::event_log::sled::SledLog;
 use application::log::contract;
 use harness::{
-    App, Call, Finished, Response, added, close_embedded, digest, exported, finished, history, key_file,
-    petstore, program, wait_until,
+    App, Call, Finished, PostgresServer, Response, added, close_embedded, digest, exported, finished,
+    history, key_file, petstore, program, wait_until,
 };
 use serde_json::Value;
 
@@ -328,6 +328,29 @@ fn a_log_that_cannot_be_read_is_reported_in_one_sentence() {
         &["log", "salvage", "--from", &url, "--to", "memory:"],
     ] {
         petstore(command).exits_with(1).says("is a running service, not a store");
+    }
+}
+
+#[test]
+fn damage_under_a_running_service_is_reported_as_damage() {
+    let server = PostgresServer::start();
+    let app = App::on_with(&server.url("postgres"), &["--admin-listen", "127.0.0.1:0"]);
+    let key = app.log_key();
+    add(&app, &["Rex", "Tom", "Ada", "Max"]);
+    for (damage, first_bad) in [
+        ("UPDATE petstore_commits SET bytes = set_byte(bytes, 20, 0) WHERE position = 3", "3"),
+        ("DELETE FROM petstore_commits WHERE position = 1", "1"),
+    ] {
+        server.sql("postgres", damage);
+        let lines = whole(app.admin(), &key, "");
+        assert_eq!(lines.last().unwrap(), &format!(r#"{{"damaged":{{"position":{first_bad}}}}}"#));
+        let verified = on_service(app.admin(), &key, &["verify"]).exits_with(1);
+        assert!(verified.stdout.starts_with("damaged "), "{verified:?}");
+        assert_eq!(verified.value("first bad"), first_bad);
+        let words = format!("the service cannot read the commit at position {first_bad}");
+        for command in ["verify", "export", "tail"] {
+            on_service(app.admin(), &key, &[command]).exits_with(1).says(&words);
+        }
     }
 }
 

@@ -12,6 +12,8 @@ use crate::{
 
 /// The first bytes of a manifest.
 const MANIFEST: &[u8] = br#"{"manifest""#;
+/// The first bytes of a damage notice.
+const DAMAGED: &[u8] = br#"{"damaged""#;
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -29,6 +31,16 @@ enum LastLine {
         head: Option<String>,
         exported: String,
     },
+    /// Ends a response of a service that cannot read the record at this position.
+    Damaged { position: u64 },
+}
+
+impl LastLine {
+    fn to_line(&self) -> Vec<u8> {
+        let mut line = serde_json::to_vec(self).expect("texts and numbers are always JSON");
+        line.push(b'\n');
+        line
+    }
 }
 
 /// A running tally of consecutive records. It also checks the records of a whole history.
@@ -135,9 +147,22 @@ impl Tally {
             head: self.head_hash().map(|head| head.to_string()),
             exported: now.to_rfc3339_opts(SecondsFormat::Secs, true),
         };
-        let mut line = serde_json::to_vec(&manifest).expect("texts and numbers are always JSON");
-        line.push(b'\n');
-        line
+        manifest.to_line()
+    }
+
+    /// The line that ends these records if the next one is damaged, with its newline.
+    pub fn damage_notice(&self) -> Vec<u8> {
+        LastLine::Damaged { position: self.position().next().0 }.to_line()
+    }
+
+    /// Whether this line is a manifest or a damage notice, and not a record.
+    pub fn is_last_line(line: &[u8]) -> bool {
+        Self::is_manifest(line) || Self::is_damage_notice(line)
+    }
+
+    /// Whether this line is a damage notice.
+    pub fn is_damage_notice(line: &[u8]) -> bool {
+        line.starts_with(DAMAGED)
     }
 
     /// Whether this line is a manifest.

@@ -121,7 +121,7 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
     let store = Arc::new(store);
     warn_if_empty(&store, &arguments.store.store);
     tokio::spawn(recorder.clone().run(store.clone()));
-    tokio::spawn(advise_if_files_missing(store.health_changes(), arguments.store.store.access()));
+    tokio::spawn(advise_if_files_missing(store.health_changes(), arguments.clone()));
     state.open(store.clone());
     let (server, address) = match early {
         Some(listening) => listening,
@@ -183,15 +183,19 @@ fn warn_if_empty(store: &PetStore, url: &StoreUrl) {
 }
 
 /// Logs what to do once files of an embedded log are missing. Other logs have no open files.
-async fn advise_if_files_missing(mut health: watch::Receiver<Health>, access: LogAccess) {
+async fn advise_if_files_missing(mut health: watch::Receiver<Health>, arguments: Arc<ServeArguments>) {
     let files_missing =
         |health: &Health| health.not_ready().is_some_and(|error| error.fault == Fault::FilesMissing);
+    let access = arguments.store.store.access();
     if access == LogAccess::Exclusive && health.wait_for(files_missing).await.is_ok() {
-        tracing::error!(
-            target: "petstore::service",
+        let advice = if arguments.admin_listen.is_some() {
             "export the log from the running service before you stop it: its open files still hold every acknowledged commit, \
              and a backup may be older; then stop the service and import the export"
-        );
+        } else {
+            "save the pets with GET /v1/pets before you stop the service: a backup may be older, and without --admin-listen \
+             the log cannot be exported; then stop the service, and put the files back or restore the newest backup"
+        };
+        tracing::error!(target: "petstore::service", "{advice}");
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use application::ports::LogError;
+use application::ports::{Fault, LogError};
 use rustix::io::Errno;
 use tempfile::{Builder, TempDir};
 
@@ -42,6 +42,11 @@ impl StoreCopy {
     fn temporary_by<E: Engine>(store: &Layout, copy: CopyFile) -> Result<Self, LogError> {
         let directory = Builder::new().permissions(Permissions::from_mode(DIRECTORY_MODE)).tempdir();
         directory.and_then(|directory| Self::make::<E>(store, directory, copy)).map_err(|error| {
+            // Writes to the copy wait in memory, so this is a page of the store that the disk cannot read.
+            if is_disk_error(&error) {
+                let store = store.path.display();
+                return Fault::Damaged.error(format!("the disk cannot read the store {store}: {error}"));
+            }
             store.rejected(&format!(
                 "cannot be copied to the temporary directory: {error}; check the path and the free space, or set TMPDIR to \
                  another directory"
@@ -110,9 +115,13 @@ pub(crate) fn read_around_errors(file: &File, offset: u64, len: usize) -> io::Re
 fn read_exact(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<bool> {
     match file.read_exact_at(bytes, offset) {
         Ok(()) => Ok(true),
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::IO) => Ok(false),
+        Err(error) if is_disk_error(&error) => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+fn is_disk_error(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::IO)
 }
 
 /// The path relative to the directory. A file in the working directory has no parent to strip.

@@ -10,13 +10,13 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
+use crate::private_files::is_full;
+
 /// Maps a system error that occurred while `doing` something.
 pub fn io_error(doing: &str) -> impl Fn(io::Error) -> LogError {
     move |error| {
         let (fault, what_to_do) = match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                (Fault::Full, "the disk is full; free some space")
-            }
+            _ if is_full(&error) => (Fault::Full, "the disk is full; free some space"),
             io::ErrorKind::FileTooLarge => {
                 (Fault::WriteFailed, "the process has reached its file size limit; raise it (ulimit -f)")
             }

@@ -105,8 +105,8 @@ impl RecordStream {
                     None => break,
                 }
             }
-            // The manifest is left to the next read, which returns nothing.
-            if !records.is_empty() && self.line.as_ref().is_some_and(|line| Tally::is_manifest(line)) {
+            // The last line is left to the next read, which returns no record.
+            if !records.is_empty() && self.line.as_ref().is_some_and(|line| Tally::is_last_line(line)) {
                 break;
             }
             if let Some(record) = self.take()? {
@@ -169,6 +169,12 @@ impl RecordStream {
             return Ok(None);
         }
         let position = self.tally.position().next();
+        if Tally::is_damage_notice(&line) {
+            return Err(Fault::Damaged.error(format!(
+                "the service cannot read the commit at position {position}, because it is damaged; the log output of the \
+                 service has the reason"
+            )));
+        }
         let record = StoredRecord { position, id: None, bytes: Bytes::from(line) };
         self.tally.add(record.clone());
         Ok(Some(record))

@@ -22,7 +22,7 @@ use application::ports::{LogError, Position, ReadBound, Version};
 use super::{Sled, chunks, records};
 use crate::{
     event_log::embedded::{Engine as _, Layout, StoreCopy, check, discard, io_error, read_within},
-    private_files::{if_exists, open_to_read},
+    private_files::{if_exists, is_full, open_to_read},
 };
 
 /// The size of sled's segments: its default. A file cannot be read with a different size.
@@ -50,7 +50,7 @@ pub(super) fn try_if_suspect(layout: &Layout, acknowledged: Version) -> Result<(
     );
     let copy = match StoreCopy::in_store::<Sled>(layout, "dry-run") {
         Ok(copy) => copy,
-        Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+        Err(error) if is_full(&error) => {
             tracing::warn!(
                 target: "petstore::storage",
                 %store,

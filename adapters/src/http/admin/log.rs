@@ -1,7 +1,7 @@
 //! `GET /log`: the stored records after a position, one per line, up to the head or as they become durable.
 //!
 //! The format is that of an export: without `follow`, the last line is a manifest, and a response without one is incomplete.
-//! With `follow`, empty lines keep the connection alive.
+//! With `follow`, empty lines keep the connection alive. Before a damaged record, the last line names its position.
 
 use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
@@ -130,9 +130,12 @@ fn send(
         _permit: permit,
     };
     let chunks = stream::try_unfold(sending, async |mut sending: Sending| {
-        let chunk = sending.next().await.inspect_err(|error| {
+        let chunk = sending.next().await.or_else(|error| {
             tracing::warn!(target: "petstore::http", %error, "cannot read the log for a client");
             sending.goal = Goal::Aborted("read_error");
+            // Without this line, a client would take damage for a lost connection.
+            let is_damaged = error.fault == Fault::Damaged;
+            if is_damaged { Ok(Some(sending.sent.damage_notice().into())) } else { Err(error) }
         })?;
         sending.last_sent = Instant::now();
         Ok::<_, LogError>(chunk.map(|chunk| (chunk, sending)))

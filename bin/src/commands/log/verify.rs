@@ -30,9 +30,11 @@ pub(super) async fn run(source: &SourceArgument, head: Option<Digest>) -> anyhow
     };
     if error.fault == Fault::Damaged {
         report::field("damaged", url);
-        // A failure here does not hide the damage.
-        if let Ok(salvaged) = wire::salvage(url).await {
-            salvage::survey(&salvaged, first_bad).await;
+        match (wire::salvage(url).await, first_bad) {
+            (Ok(salvaged), _) => salvage::survey(&salvaged, first_bad).await,
+            // The store of a running service cannot be salvaged.
+            (Err(_), Some(first_bad)) => report::field("first bad", first_bad),
+            (Err(_), None) => {}
         }
     }
     Err(error.into())
