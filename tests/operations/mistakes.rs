@@ -237,10 +237,7 @@ fn a_full_quota_of_the_state_directory_stops_only_the_first_start() {
     let mut app = App::on_engine("sled", &[]);
     app.add("Rex");
     assert!(app.terminate().success());
-    let is_record = |file: &&PathBuf| {
-        let name = file.file_name().unwrap().to_str().unwrap();
-        name.starts_with("log-") && name.ends_with(".json")
-    };
+    let is_record = |file: &&PathBuf| file.extension().is_some_and(|extension| extension == "json");
     let files = files_below(app.directory());
     let record = files.iter().find(is_record).expect("a state file");
     let draft = format!("{}.new", record.display());
