@@ -191,7 +191,7 @@ fn a_flood_of_interim_responses_does_not_delay_a_timeout_on_one_processor() {
     verify.envs([("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret")]);
     let begun = Instant::now();
     finished(&mut verify).exits_with(1).says("no response from http://127.0.0.1");
-    assert!(begun.elapsed() < SERVER_TIMEOUT / 2, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < SERVER_TIMEOUT, "it ends before the flood does: {:?}", begun.elapsed());
 }
 
 #[test]
