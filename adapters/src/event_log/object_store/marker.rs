@@ -92,13 +92,17 @@ async fn probe(bucket: &Arc<Bucket>, log: Uuid) -> Result<(), LogError> {
                 (bucket.create(&key, bytes.clone()).await, bytes)
             });
         }
-        let mut winners = Vec::new();
+        let (mut winners, mut failed) = (Vec::new(), None);
         for (outcome, bytes) in rivals.join_all().await {
             match outcome {
                 Ok(()) => winners.push(bytes),
                 Err(NotCreated::Exists) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => failed = Some(error),
             }
+        }
+        // Two winners are enough to reject the server, whatever the other requests got.
+        if let Some(error) = failed.filter(|_| winners.len() < 2) {
+            return Err(error.into());
         }
         let stored = bucket.get(&key).await?;
         let server = &bucket.server;
