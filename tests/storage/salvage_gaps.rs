@@ -1,7 +1,12 @@
 //! Logs with gaps at the start, in the middle or at the end: `log salvage --accept-gaps` adds every readable commit to a new
 //! log on any engine, with the same pets, ids, times, owners and idempotency keys.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{
+    fs::{self, File},
+    os::unix::fs::FileExt as _,
+    path::Path,
+    sync::Arc,
+};
 
 use adapters::event_log::memory::MemoryLog;
 use application::{
@@ -169,6 +174,33 @@ fn a_postgres_table_with_a_gap() {
         let another = server.create_database();
         check(&store, *gap, &original, &server.url(&another));
     }
+}
+
+#[test]
+fn a_damaged_page_of_postgres_costs_only_its_rows() {
+    let mut server = PostgresServer::start();
+    let [database, target] = [(); 2].map(|()| server.create_database());
+    let store = server.url(&database);
+    let app = fill(&store);
+    for _ in PETS..100 {
+        assert_eq!(app.add("Rex").status, 201);
+    }
+    drop(app);
+    let page = "(ctid::text::point)[0] = 1";
+    let lost = format!("SELECT min(position) || ' to ' || max(position) FROM petstore_commits WHERE {page}");
+    let lost = server.sql(&database, &lost);
+    let count = format!("SELECT count(*) FROM petstore_commits WHERE NOT {page}");
+    let kept = server.sql(&database, &count);
+    let path = "SELECT current_setting('data_directory') || '/' || pg_relation_filepath('petstore_commits')";
+    let path = server.sql(&database, path);
+    server.stop();
+    let file = File::options().write(true).open(path).unwrap();
+    file.write_all_at(&[0xFF; 32], 8192).unwrap();
+    server.start_again();
+
+    let salvage = ["log", "salvage", "--accept-gaps", "--from", &store, "--to", &server.url(&target)];
+    let salvaged = petstore(salvage).exits_with(3).says(&lost);
+    assert_eq!((salvaged.value("position"), salvaged.value("unreadable")), (&*kept, &*lost));
 }
 
 #[test]

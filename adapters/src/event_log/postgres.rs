@@ -213,9 +213,18 @@ async fn servers(url: &str) -> Result<Vec<Target>, LogError> {
 
 #[async_trait]
 impl LogSource for PostgresLog {
-    async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
+    async fn read(&self, after: Position, mut bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let session = self.session().await?;
-        let mut records = session.in_time(READ_TIMEOUT, session.read(after, bound)).await?;
+        let mut records = loop {
+            match session.in_time(READ_TIMEOUT, session.read(after, bound)).await {
+                // The server fails the whole batch. The records before the damaged one are in a smaller batch.
+                Err(error) if error.fault == Fault::Damaged && bound.records > 1 => {
+                    session.in_time(READ_TIMEOUT, session.read_by_index()).await?;
+                    bound.records /= 2;
+                }
+                read => break read?,
+            }
+        };
         let gap =
             records.iter().zip(after.0 + 1..).position(|(record, position)| record.position.0 != position);
         if gap == Some(0) {

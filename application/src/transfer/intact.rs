@@ -24,7 +24,7 @@ impl<'a> IntactRecords<'a> {
     }
 
     /// Returns the next intact record with its commit, or `None` after the last one. The positions before it are missing,
-    /// damaged or foreign.
+    /// damaged or foreign. Never fails with [`Fault::Damaged`].
     pub(super) async fn next(&mut self) -> Result<Option<(StoredRecord, Commit)>, LogError> {
         while self.passed < self.last {
             let Some(record) = self.read.pop_front() else {
@@ -33,8 +33,13 @@ impl<'a> IntactRecords<'a> {
                     Ok(records) => self.read = records.into(),
                     Err(error) if matches!(error.fault, Fault::Damaged | Fault::Foreign) => {
                         let damaged = self.passed.next();
+                        let next = match self.log.skip(damaged).await {
+                            // The next record is damaged too.
+                            Err(error) if error.fault == Fault::Damaged => damaged.next(),
+                            next => next?,
+                        };
                         // A server that names an earlier position must not stop the progress.
-                        self.passed = self.log.skip(damaged).await?.before().max(damaged);
+                        self.passed = next.before().max(damaged);
                     }
                     Err(error) => return Err(error),
                 }

@@ -274,7 +274,9 @@ fn unsendable(key: AmazonS3ConfigKey, value: &str) -> Option<&'static str> {
         AmazonS3ConfigKey::SecretAccessKey | AmazonS3ConfigKey::WebIdentityTokenFile => None,
         AmazonS3ConfigKey::ContainerAuthorizationTokenFile => {
             let is_unusable = fs::read(value).is_ok_and(|token| HeaderValue::from_bytes(&token).is_err());
-            is_unusable.then_some("names a file with a line break: write only the token to it")
+            is_unusable.then_some(
+                "names a file with a line break or a control character: write only the token to it",
+            )
         }
         _ => (!value.bytes().all(is_sent))
             .then_some("contains a character that a request cannot have: check it"),

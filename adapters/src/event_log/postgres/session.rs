@@ -55,13 +55,14 @@ const APPEND: &str = "\
     SELECT pg_notify($4, max(position)::text) FROM (SELECT * FROM first UNION ALL SELECT * FROM rest) AS stored \
     HAVING count(*) > 0";
 
-/// Selects the rows by their sizes before it reads any bytes.
+/// Selects the rows by their sizes before it reads any bytes. Reads no row after the limit, which may be damaged.
 const READ: &str = "\
     SELECT position, bytes, id FROM (\
         SELECT position, bytes, id, \
-            sum(octet_length(bytes)) OVER (ORDER BY position) - octet_length(bytes) AS bytes_before \
+            sum(octet_length(bytes)) OVER (\
+                ORDER BY position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before \
         FROM petstore_commits WHERE position > $1 ORDER BY position LIMIT $2) AS batch \
-    WHERE bytes_before < $3 ORDER BY position";
+    WHERE coalesce(bytes_before, 0) < $3 ORDER BY position";
 
 /// Inserts a row like an append, at a position that no commit reaches, and rolls back.
 const PROBE: &str = "\
@@ -258,6 +259,13 @@ impl Session {
             })
         });
         records.collect()
+    }
+
+    /// Makes the server read rows through the index only, so that it does not read the damaged pages of other rows.
+    /// Compilation is off because the disabled scans have such high costs that the server would compile every query.
+    pub(super) async fn read_by_index(&self) -> Result<(), Error> {
+        let settings = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off; DISCARD PLANS";
+        self.reading.batch_execute(settings).await
     }
 
     pub(super) async fn head(&self) -> Result<Position, Error> {
