@@ -23,8 +23,9 @@ pub struct KeyFile {
 /// An error of the key file, with what to do next.
 #[derive(Debug, Error)]
 pub enum KeyFileError {
-    /// It does not exist: create it.
-    #[error("the key file {path} does not exist: create it with `petstore keys issue`, or correct the path", path = .0.display())]
+    /// It does not exist: restore it, or correct the path. A new one has none of the earlier keys.
+    #[error("the key file {path} does not exist: correct the path, restore a backup, or, if there was none, create it with \
+             `petstore keys issue`", path = .0.display())]
     Missing(PathBuf),
     /// No key has the given id: list the keys. The message omits the id, because it may be a mistyped key.
     #[error("no key has this id: `petstore keys list` shows the keys in {path}", path = .0.display())]

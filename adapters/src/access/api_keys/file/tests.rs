@@ -165,6 +165,15 @@ fn the_remains_of_a_killed_change_do_no_harm() {
 }
 
 #[test]
+fn a_link_to_a_missing_key_file_is_not_replaced() {
+    let (directory, link) = in_directory();
+    symlink(directory.path().join("not mounted/keys.toml"), link.path()).unwrap();
+    let error = link.issue(new_key("shop"), Utc::now()).unwrap_err();
+    assert!(error.to_string().contains("a link to a file that does not exist"), "{error}");
+    assert!(link.path().is_symlink());
+}
+
+#[test]
 fn a_link_to_the_key_file_stays_a_link() {
     let (directory, file) = in_directory();
     file.issue(new_key("shop"), Utc::now()).unwrap();
