@@ -26,7 +26,7 @@ fn start(engine: &str, file: &str) -> (App, PathBuf) {
 
 #[test]
 fn nothing_is_acknowledged_once_the_files_of_the_store_are_gone() {
-    let losses: [(&str, Loss); 3] = [
+    let losses: [(&str, Loss); 4] = [
         ("the directory is deleted", delete),
         ("the directory is deleted and created again", |directory| {
             delete(directory);
@@ -34,6 +34,10 @@ fn nothing_is_acknowledged_once_the_files_of_the_store_are_gone() {
         }),
         ("the directory is moved away", |directory| {
             fs::rename(directory, directory.with_extension("old")).unwrap();
+        }),
+        ("the lock is deleted", |directory| {
+            let lock = ["lock", "pets.db.lock"].map(|name| directory.join(name));
+            fs::remove_file(lock.iter().find(|path| path.exists()).unwrap()).unwrap();
         }),
     ];
     for (engine, file) in [("sled", ""), ("sqlite", "pets.db")] {

@@ -4,7 +4,7 @@
 //! ends. So before a commit is acknowledged, the device and inode of its files are looked up by path and compared with
 //! those of the open files. The kernel does not reuse the inode of an open file.
 //!
-//! The two or three lookups take less than 2 µs per commit on an idle core; a sync takes hundreds of microseconds. They
+//! The three or four lookups take less than 2 µs per commit on an idle core; a sync takes hundreds of microseconds. They
 //! must not ask for times: after that, Linux 6.13 and later changes the times of the file with every write instead of
 //! once per tick, and each change makes a sync write to the journal of the file system.
 
@@ -29,13 +29,14 @@ pub(super) struct OpenFiles(Vec<(PathBuf, FileId)>);
 type FileId = (u32, u32, u64);
 
 impl OpenFiles {
-    /// Records the identity of the open mark and of the files that an engine has just opened. The files of the engine
-    /// are looked up by path: opening and closing one of SQLite's files a second time would release its locks.
-    pub(super) fn new(mark: (&Path, &File), engine_files: Vec<PathBuf>) -> Result<Self, LogError> {
-        let (mark_path, mark) = mark;
-        let mark = file_id(mark, Path::new(""), AtFlags::EMPTY_PATH);
-        let mark = mark.map_err(|error| io_error("looking up the high-water mark")(error.into()))?;
-        let mut files = vec![(mark_path.to_path_buf(), mark)];
+    /// Records the identity of the open mark and lock, and of the files that an engine has just opened. The files of the
+    /// engine are looked up by path: opening and closing one of SQLite's files a second time would release its locks.
+    pub(super) fn new(own_files: [(&Path, &File); 2], engine_files: Vec<PathBuf>) -> Result<Self, LogError> {
+        let mut files = Vec::new();
+        for (path, file) in own_files {
+            let file_id = file_id(file, Path::new(""), AtFlags::EMPTY_PATH);
+            files.push((path.to_path_buf(), file_id.map_err(|error| not_looked_up(path, error))?));
+        }
         for path in engine_files {
             let file_id = look_up(&path)?.ok_or_else(|| file_missing(&path))?;
             files.push((path, file_id));
@@ -61,8 +62,12 @@ fn look_up(path: &Path) -> Result<Option<FileId>, LogError> {
     match file_id(CWD, path, AtFlags::empty()) {
         Ok(file_id) => Ok(Some(file_id)),
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-        Err(error) => Err(io_error(&format!("looking up {}", path.display()))(error.into())),
+        Err(error) => Err(not_looked_up(path, error)),
     }
+}
+
+fn not_looked_up(path: &Path, error: Errno) -> LogError {
+    io_error(&format!("looking up {}", path.display()))(error.into())
 }
 
 fn file_id(directory: impl AsFd, path: &Path, flags: AtFlags) -> Result<FileId, Errno> {

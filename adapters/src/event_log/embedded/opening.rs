@@ -22,7 +22,7 @@ pub(super) struct LockedStore {
     pub(super) layout: Layout,
     pub(super) mark: HighWaterMark,
     pub(super) is_new: bool,
-    _lock: File,
+    lock: File,
 }
 
 /// Returns the files of a log. Called before the engine opens them, because it may follow links.
@@ -50,7 +50,7 @@ pub(super) fn open_store<E: Engine>(path: &Path) -> Result<LockedStore, LogError
         None if exists()? => return Err(high_water_mark::end_unknown(&layout.mark, "is missing")),
         None => (HighWaterMark::create(&layout.mark).map_err(io_error("creating the store"))?, true),
     };
-    Ok(LockedStore { layout, mark, is_new, _lock: lock })
+    Ok(LockedStore { layout, mark, is_new, lock })
 }
 
 /// Opens the engine, and checks that its log is durable and complete. Also returns the last commit and the open files.
@@ -68,7 +68,7 @@ pub(super) fn open_engine<E: Engine>(store: &LockedStore) -> Result<(E, Version,
 }
 
 fn try_to_open<E: Engine>(
-    LockedStore { layout, mark, .. }: &LockedStore,
+    LockedStore { layout, mark, lock, .. }: &LockedStore,
 ) -> Result<(E, Version, OpenFiles), LogError> {
     let not_synced = io_error("writing the log to the disk");
     space::make_room_to_open(layout);
@@ -87,7 +87,8 @@ fn try_to_open<E: Engine>(
         if has_failed_sync {
             fs::remove_file(&layout.not_synced).map_err(&not_synced)?;
         }
-        let files = OpenFiles::new((&layout.mark, &mark.file), E::record_files(layout))?;
+        let files =
+            OpenFiles::new([(&layout.mark, &mark.file), (&layout.lock, lock)], E::record_files(layout))?;
         Ok((last, files))
     });
     match checked {
