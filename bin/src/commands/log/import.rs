@@ -39,12 +39,14 @@ pub(super) async fn run(file: &Path, url: &StoreUrl, until: Option<End>) -> anyh
 
 /// Imports records from the file or stream `name`.
 async fn import(
-    lines: impl BufRead,
+    mut lines: impl BufRead,
     name: &str,
     url: &StoreUrl,
     until: Option<End>,
     progress: ProgressDisplay,
 ) -> anyhow::Result<()> {
+    // Before the log is opened, which creates it.
+    lines.fill_buf().map_err(|error| anyhow!("cannot read {name}: {error}; nothing was imported"))?;
     wire::with_log(url, async |log| {
         let before = log.head().await?;
         let (mut cut, mut tally) = (Cut::at(until), Tally::default());
