@@ -3,6 +3,7 @@
 use std::{
     ffi::OsStr,
     fmt,
+    marker::PhantomData,
     path::{self, Component, Path, PathBuf},
     ptr,
     str::FromStr,
@@ -99,29 +100,38 @@ fn canonical(path: &str) -> String {
 }
 
 impl ValueParserFactory for StoreUrl {
-    type Parser = StoreUrlParser;
+    type Parser = UrlParser<Self>;
 
-    fn value_parser() -> StoreUrlParser {
-        StoreUrlParser
+    fn value_parser() -> UrlParser<Self> {
+        UrlParser::default()
     }
 }
 
-/// Parses a store URL from the command line. Unlike clap's own parser, it never repeats the value in an error message,
-/// because the value may contain a password.
+/// Parses a URL from the command line. Unlike clap's own parser, it never repeats the value in an error message, because
+/// the value may contain a password.
 #[derive(Debug, Clone)]
-pub(crate) struct StoreUrlParser;
+pub(crate) struct UrlParser<U>(PhantomData<U>);
 
-impl TypedValueParser for StoreUrlParser {
-    type Value = StoreUrl;
+impl<U> Default for UrlParser<U> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<U> TypedValueParser for UrlParser<U>
+where
+    U: FromStr<Err: Into<String>> + Clone + Send + Sync + 'static,
+{
+    type Value = U;
 
     fn parse_ref(
         &self,
         command: &clap::Command,
         argument: Option<&clap::Arg>,
         value: &OsStr,
-    ) -> Result<StoreUrl, clap::Error> {
-        let parsed = value.to_str().ok_or_else(|| "it is not UTF-8".to_owned()).and_then(str::parse);
-        parsed.map_err(|reason: String| {
+    ) -> Result<U, clap::Error> {
+        let parsed = value.to_str().ok_or_else(|| "it is not UTF-8".to_owned());
+        parsed.and_then(|url| url.parse().map_err(Into::into)).map_err(|reason| {
             let flag = argument.map(clap::Arg::to_string).unwrap_or_default();
             let message = format!("invalid value for '{flag}': {reason}\n");
             clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)

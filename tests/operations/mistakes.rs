@@ -45,6 +45,26 @@ fn interrupt(mut command: Child, name: &str) -> Finished {
 }
 
 #[test]
+fn a_secret_in_the_wrong_place_is_not_repeated() {
+    let url = "http://me:s3cret@127.0.0.1:8080";
+    let health = petstore(["health", url]).exits_with(2).says("expected http://HOST:PORT");
+    assert!(!health.stderr.contains("s3cret"), "{}", health.stderr);
+    let key = "petstore_s3cret";
+    let verify = petstore(["log", "verify", "--store", "http://127.0.0.1:1", "--api-key-file", key]);
+    let verify = verify.exits_with(1).says("--api-key-file is an API key, not a file");
+    assert!(!verify.stderr.contains("s3cret"), "{}", verify.stderr);
+}
+
+#[test]
+fn an_import_of_a_directory_creates_no_log() {
+    let directory = TempDir::new().unwrap();
+    let (export, log) = (directory.path().to_str().unwrap(), directory.path().join("log"));
+    let import = petstore(["log", "import", export, "--store", &format!("sled:{}", log.display())]);
+    import.exits_with(1).says("Is a directory (os error 21); nothing was imported");
+    assert!(!log.exists());
+}
+
+#[test]
 fn an_address_in_use_is_named_with_the_cause() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

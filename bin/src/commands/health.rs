@@ -11,7 +11,7 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use tokio::time;
 
-use crate::{config::duration, output};
+use crate::{config::duration, output, store_url::UrlParser};
 
 /// The exit status of an unhealthy service.
 const UNHEALTHY: u8 = 1;
@@ -22,7 +22,7 @@ const RESPONSE_MAX: usize = 64 * 1024;
 #[derive(Debug, Args)]
 pub(crate) struct HealthArguments {
     /// URL of the service: `http://HOST:PORT` or `https://HOST:PORT`. Both listeners serve the probes.
-    #[arg(env = "PETSTORE_URL", default_value = "http://127.0.0.1:8080")]
+    #[arg(env = "PETSTORE_URL", default_value = "http://127.0.0.1:8080", value_parser = UrlParser::<ServiceUrl>::default())]
     url: ServiceUrl,
     /// Which probe to request.
     #[arg(long, default_value = "ready")]

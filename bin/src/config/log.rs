@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use adapters::access::api_keys::KeyHash;
 use application::{Digest, ports::Position, transfer::End};
 use chrono::{DateTime, NaiveDate, NaiveTime, TimeDelta, Utc};
 use clap::{Args, Subcommand};
@@ -168,6 +169,11 @@ impl AccessArguments {
         let Some(file) = &self.api_key_file else {
             return Ok(env::var(API_KEY_VARIABLE).ok().filter(|key| !key.is_empty()));
         };
+        if file.to_str().and_then(KeyHash::of_presented).is_some() {
+            return Err(format!(
+                "--api-key-file is an API key, not a file: write the key to a file, or set {API_KEY_VARIABLE}"
+            ));
+        }
         let path = file.display();
         let unreadable =
             |error| format!("cannot read the API key in {path}: {error}; name its file with --api-key-file");
