@@ -21,6 +21,7 @@ use tempfile::TempDir;
 use crate::{
     program::{Finished, INTERVAL, Running, eventually_ok, finished, free_port, program, signal},
     startup::Startup,
+    tools::spawn_server,
 };
 
 /// The only user of the gateways.
@@ -293,10 +294,8 @@ pub fn wrapper(variables: &[(String, String)]) -> Vec<String> {
 }
 
 fn spawn_gateway(config: &Path, address: SocketAddr, frontend: &str) -> Child {
-    daemon(config, "radosgw")
-        .args(["-n", &name(address), "--rgw-frontends", frontend])
-        .spawn()
-        .expect("radosgw starts")
+    let mut gateway = daemon(config, "radosgw");
+    spawn_server(gateway.args(["-n", &name(address), "--rgw-frontends", frontend])).expect("radosgw starts")
 }
 
 /// The name of the gateway at this address.
@@ -349,7 +348,7 @@ fn start_cluster() -> Cluster {
         let pids = cleaner.stdin.as_mut().expect("its input is a pipe");
         writeln!(pids, "{}", child.id()).expect("the cleaner runs");
     };
-    let mut monitor = daemon(&config, "ceph-mon").args(["-i", "a"]).spawn().expect("ceph-mon starts");
+    let mut monitor = spawn_server(daemon(&config, "ceph-mon").args(["-i", "a"])).expect("ceph-mon starts");
     remember(&monitor);
     // A monitor that has only just started rejects commands.
     let log = log_of(&config, "mon.a");
@@ -361,7 +360,8 @@ fn start_cluster() -> Cluster {
     }
     run(&config, "ceph", &["osd", "new", &osd.to_string()]);
     run(&config, "ceph-osd", &["-i", "0", "--mkfs", "--osd-uuid", &osd.to_string()]);
-    let start_store = || daemon(&config, "ceph-osd").args(["-i", "0"]).spawn().expect("ceph-osd starts");
+    let start_store =
+        || spawn_server(daemon(&config, "ceph-osd").args(["-i", "0"])).expect("ceph-osd starts");
     let mut store = start_store();
     let log = log_of(&config, "osd.0");
     let mut startup = Startup::new("the store of Ceph", &log);

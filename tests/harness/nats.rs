@@ -19,7 +19,7 @@ use crate::{
     program::{INTERVAL, Running, eventually_ok, free_port},
     proxy::CutProxy,
     startup::{Startup, end_of},
-    tools::{tell, tools},
+    tools::{spawn_server, tell, tools},
 };
 
 /// The file with the output of a server.
@@ -326,6 +326,6 @@ fn spawn(directory: &Path, network: Option<&Network>) -> Running {
     let mut command = network.map_or_else(|| Command::new(&program), |network| network.command(&program));
     let log = log.expect("the temporary directory can be written");
     command.arg("-c").arg(directory.join("server.conf"));
-    let server = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
+    let server = spawn_server(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log));
     Running(server.expect("nats-server starts: tests/run installs it"))
 }

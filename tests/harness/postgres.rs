@@ -21,6 +21,7 @@ use crate::{
     network::Network,
     program::{INTERVAL, Running, free_port, signal},
     startup::Startup,
+    tools::spawn_server,
 };
 
 const USER: &str = "petstore";
@@ -294,7 +295,7 @@ fn spawn(directory: &Path, address: SocketAddr, settings: &[String], network: Op
         command.args(["-c", setting]);
     }
     let both = log.try_clone().expect("a file can be shared");
-    let server = command.current_dir(directory).stdin(Stdio::null()).stdout(both).stderr(log).spawn();
+    let server = spawn_server(command.current_dir(directory).stdin(Stdio::null()).stdout(both).stderr(log));
     Running(server.expect("PostgreSQL starts"))
 }
 

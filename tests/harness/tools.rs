@@ -5,8 +5,13 @@ use std::{
     fs::File,
     io::{self, Write as _},
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Child, Command, Output},
 };
+
+use rustix::process::{getpriority_process, setpriority_process};
+
+/// The niceness of servers, if this user may choose it.
+const SERVER_NICENESS: i32 = -10;
 
 /// A program of the Python environment.
 pub fn python_tool(name: &str) -> Command {
@@ -31,6 +36,19 @@ pub fn succeed(command: &mut Command) -> String {
     let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
     assert!(status.success(), "{command:?} ended with {status}\n{stdout}\n{stderr}");
     stdout.into_owned()
+}
+
+/// Starts a server that petstore expects to respond within three seconds. On a busy machine, it is to get its processor time
+/// before the many tests.
+pub(crate) fn spawn_server(command: &mut Command) -> io::Result<Child> {
+    let usual = getpriority_process(None)?;
+    // The new process inherits the niceness of this thread. Only root may lower it.
+    let raised = setpriority_process(None, SERVER_NICENESS);
+    let server = command.spawn();
+    if raised.is_ok() {
+        setpriority_process(None, usual)?;
+    }
+    server
 }
 
 /// The start of a command that runs a program with a wrong clock; these variables of libfaketime say how wrong. Timers are

@@ -16,34 +16,32 @@ use tempfile::TempDir;
 /// The most memory that a command may use.
 const MEMORY_MAX_KIB: u64 = 64 * 1024;
 /// No server sends for longer, so that a command that does not end fails the test.
-const SERVER_TIMEOUT: Duration = Duration::from_mins(1);
+const SERVER_TIMEOUT: Duration = Duration::from_mins(3);
 /// No sentence is longer, in bytes.
 const SENTENCE_MAX: usize = 300;
 const DRIBBLE_INTERVAL: Duration = Duration::from_millis(200);
+/// A flood sends this much at a time, more within seconds than a command may hold. Many floods at once leave time for others.
 const FLOOD_BYTES: usize = 64 * 1024;
+const FLOOD_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A server that responds to every GET with `first`, and then with `rest` again and again.
 #[derive(Clone, Copy)]
 struct Source {
     first: &'static str,
     rest: &'static str,
-    pace: Pace,
+    /// How many bytes of it are sent at a time, at least, and the delay before each time.
+    bytes: usize,
+    delay: Duration,
     /// Words of the error.
     says: &'static str,
 }
 
-#[derive(Clone, Copy)]
-enum Pace {
-    Flood,
-    Dribble,
-}
-
 const fn flood(first: &'static str, rest: &'static str, says: &'static str) -> Source {
-    Source { first, rest, pace: Pace::Flood, says }
+    Source { first, rest, bytes: FLOOD_BYTES, delay: FLOOD_INTERVAL, says }
 }
 
 const fn dribble(first: &'static str, rest: &'static str, says: &'static str) -> Source {
-    Source { first, rest, pace: Pace::Dribble, says }
+    Source { first, rest, bytes: 1, delay: DRIBBLE_INTERVAL, says }
 }
 
 const OK: &str = "HTTP/1.1 200 OK\r\nLog-Position: 2\r\n\r\n";
@@ -93,16 +91,11 @@ impl Source {
         if request.starts_with("HEAD") {
             return stream.write_all(OK.as_bytes()).unwrap();
         }
-        let rest = match self.pace {
-            Pace::Flood => self.rest.repeat(FLOOD_BYTES / self.rest.len()),
-            Pace::Dribble => self.rest.to_owned(),
-        };
+        let rest = self.rest.repeat(self.bytes.div_ceil(self.rest.len()));
         let mut sent = stream.write_all(self.first.as_bytes());
         let begun = Instant::now();
         while sent.is_ok() && begun.elapsed() < SERVER_TIMEOUT {
-            if let Pace::Dribble = self.pace {
-                thread::sleep(DRIBBLE_INTERVAL);
-            }
+            thread::sleep(self.delay);
             sent = stream.write_all(rest.as_bytes());
         }
     }
@@ -185,6 +178,7 @@ fn a_following_copy_reports_a_source_that_never_completes_a_line_as_an_outage() 
 #[test]
 fn a_flood_of_interim_responses_does_not_delay_a_timeout_on_one_processor() {
     let [informational, ..] = OUTAGES;
+    let informational = Source { delay: Duration::ZERO, ..informational };
     let mut verify = Command::new("taskset");
     verify.args(["--cpu-list", "0"]).arg(program()).args(["log", "verify", "--store", "s3://bucket/pets"]);
     verify.env("AWS_ENDPOINT_URL", format!("http://{}", informational.start()));
