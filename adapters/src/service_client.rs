@@ -23,8 +23,9 @@ use crate::root_certificates;
 
 /// How long connecting and receiving the response headers may take, and then a short body.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The maximum size of the response headers, in bytes and in lines. At most as many bytes of a body are buffered.
-const HEADERS_BYTES_MAX: usize = 64 * 1024;
+/// The maximum size of the response headers, in bytes and in lines. At most as many bytes of a body are buffered. hyper
+/// parses interim responses (1xx) from up to 128 full buffers before another task runs.
+const HEADERS_BYTES_MAX: usize = 16 * 1024;
 const HEADERS_MAX: usize = 100;
 
 /// The URL of a service.

@@ -17,7 +17,7 @@ use std::{
 };
 
 /// Longer than any start or stop takes on a busy machine.
-pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(3);
 /// The longest time between two looks that counts.
 const STEP_MAX: Duration = Duration::from_secs(1);
 /// The first port that a server of a test may get.
