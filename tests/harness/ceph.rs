@@ -353,12 +353,13 @@ fn start_cluster() -> Cluster {
     // A monitor that has only just started rejects commands.
     let log = log_of(&config, "mon.a");
     let mut startup = Startup::new("the monitor of Ceph", &log);
-    let state = || ceph(&config, "timeout", &["5", "ceph", "osd", "stat"]).output().expect("timeout runs");
-    while !state().status.success() {
+    let ask = |words: &[&str]| {
+        ceph(&config, "timeout", &[&["20", "ceph", "osd"], words].concat()).output().expect("timeout runs")
+    };
+    while !ask(&["new", &osd.to_string()]).status.success() {
         startup.check(&mut monitor, || health(&config));
         thread::sleep(INTERVAL);
     }
-    run(&config, "ceph", &["osd", "new", &osd.to_string()]);
     run(&config, "ceph-osd", &["-i", "0", "--mkfs", "--osd-uuid", &osd.to_string()]);
     let start_store =
         || spawn_server(daemon(&config, "ceph-osd").args(["-i", "0"])).expect("ceph-osd starts");
@@ -370,7 +371,7 @@ fn start_cluster() -> Cluster {
         if store.try_wait().expect("a child can be asked").is_some() {
             store = start_store();
         }
-        if String::from_utf8_lossy(&state().stdout).contains("1 up") {
+        if String::from_utf8_lossy(&ask(&["stat"]).stdout).contains("1 up") {
             break;
         }
         startup.check(&mut monitor, || health(&config));

@@ -97,6 +97,11 @@ impl Disk {
         // A killed process may not have closed its files yet.
         eventually("the disk is no longer in use", || run("umount", &[text(&self.path())]).ok());
         self.mounts.pop();
+        // The tests in other mount namespaces keep the file system that was shut down, and it would be mounted again.
+        eventually("no other namespace has the disk", || {
+            let devices = Command::new("losetup").arg("--associated").arg(self.image()).output();
+            devices.expect("losetup runs").stdout.is_empty().then_some(())
+        });
         self.mount().expect("what was mounted once can be mounted again");
     }
 
