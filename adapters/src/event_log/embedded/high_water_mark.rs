@@ -121,7 +121,7 @@ fn opened(path: &Path, file: io::Result<File>) -> Result<Option<File>, LogError>
 
 fn cannot_open(path: &Path, error: &io::Error) -> LogError {
     Fault::CannotOpen.error(format!(
-        "the high-water mark {} cannot be opened: {error}; run as the user that owns the store",
+        "the high-water mark {} cannot be opened: {error}; check the disk, and run as the user that owns the store",
         path.display()
     ))
 }
