@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File},
     net::SocketAddr,
+    path::Path,
     process::{Child, Command, Stdio},
 };
 
@@ -10,7 +11,11 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{http::Call, program::eventually, tools::node_module};
+use crate::{
+    http::Call,
+    program::eventually,
+    tools::{node_module, tell},
+};
 
 /// How a `WebDriver` element is named in JSON.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -32,16 +37,10 @@ impl Browser {
     pub fn start() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let log = directory.path().join("chromedriver.log");
-        let driver = Command::new("chromedriver")
-            .arg("--port=0")
-            .stdin(Stdio::null())
-            .stdout(File::create(&log).expect("the directory can be written"))
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("chromedriver runs; tests/run installs it");
-        let port: u16 = eventually("chromedriver tells its port", || {
-            let printed = fs::read_to_string(&log).ok()?;
-            printed.split_once("successfully on port ")?.1.split_once('.')?.0.parse().ok()
+        let (driver, port) = start_driver(&log).unwrap_or_else(|words| {
+            // It chooses a port for IPv4 that another process may have for IPv6.
+            tell(&format!("\nchromedriver has ended and is started again; it printed: {words}\n"));
+            start_driver(&log).unwrap_or_else(|words| panic!("chromedriver ends at once: {words}"))
         });
         let profile = format!("--user-data-dir={}", directory.path().join("profile").display());
         let address = ([127, 0, 0, 1], port).into();
@@ -223,6 +222,27 @@ impl Drop for Browser {
         let _ = self.driver.kill();
         let _ = self.driver.wait();
     }
+}
+
+/// Starts chromedriver and returns it with its port, or what it has printed if it ends.
+fn start_driver(log: &Path) -> Result<(Child, u16), String> {
+    let mut driver = Command::new("chromedriver")
+        .arg("--port=0")
+        .stdin(Stdio::null())
+        .stdout(File::create(log).expect("the directory can be written"))
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("chromedriver runs; tests/run installs it");
+    let port = eventually("chromedriver tells its port or ends", || {
+        let has_ended = driver.try_wait().expect("a child can be asked").is_some();
+        let printed = fs::read_to_string(log).ok()?;
+        let port = printed.split_once("successfully on port ").and_then(|(_, rest)| rest.split_once('.'));
+        match port.and_then(|(port, _)| port.parse().ok()) {
+            Some(port) => Some(Ok(port)),
+            None => has_ended.then_some(Err(printed)),
+        }
+    })?;
+    Ok((driver, port))
 }
 
 /// No sandbox, since tests may run as root; nothing that calls home.
