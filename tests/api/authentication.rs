@@ -259,6 +259,19 @@ fn a_broken_or_vanished_key_file_changes_nothing() {
 }
 
 #[test]
+fn a_key_file_without_an_active_key_is_reported() {
+    let mut app = App::start();
+    let warning = "no API key is active, so every request is rejected";
+    assert!(!app.printed().1.contains(warning));
+    app.revoke(&app.key);
+    app.wait_for_log(warning);
+    assert_eq!(app.get("/v1/pets").status, 401);
+    app.terminate();
+    app.begin();
+    app.wait_for_log(warning);
+}
+
+#[test]
 fn the_key_file_holds_no_key_and_is_private() {
     let app = App::start();
     let text = fs::read_to_string(app.keys_file()).unwrap();

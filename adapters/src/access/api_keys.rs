@@ -185,7 +185,15 @@ impl ApiKeys {
                 (record.hash.id_bytes(), Arc::new(KeyEntry::new(record, self.rate_limit, before)))
             })
             .collect();
-        Ok(keys.values().filter(|entry| entry.state(now) == KeyState::Active).count())
+        let active = keys.values().filter(|entry| entry.state(now) == KeyState::Active).count();
+        if active == 0 {
+            tracing::warn!(
+                target: "petstore::keys",
+                file = %self.file.path().display(),
+                "no API key is active, so every request is rejected; restore the key file, or issue a key with petstore keys issue"
+            );
+        }
+        Ok(active)
     }
 
     /// The file with the first key, if that key is still active.
