@@ -478,6 +478,16 @@ fn a_salvage_that_saves_nothing_fails() {
 }
 
 #[test]
+fn a_salvage_names_a_missing_file_by_its_own_path() {
+    let directory = TempDir::new().unwrap();
+    let [lost, saved] = ["lost.db", "saved.db"].map(|name| directory.path().join(name).display().to_string());
+    petstore(["log", "salvage", "--from", &format!("sqlite:{lost}"), "--to", &format!("sqlite:{saved}")])
+        .exits_with(1)
+        .says(&format!("petstore: there is no file {lost}; put it back, or check the path\n"));
+    assert!(!Path::new(&saved).exists());
+}
+
+#[test]
 fn a_name_that_would_reorder_the_line_is_shown_escaped() {
     let directory = TempDir::new().unwrap();
     let keys = directory.path().join("keys.toml");

@@ -16,7 +16,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use application::ports::{CommitId, LogError, Position, Record, Version};
+use application::ports::{CommitId, Fault, LogError, Position, Record, Version};
 use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
@@ -184,6 +184,11 @@ impl Engine for Sqlite {
 
     /// Reads a copy: SQLite may repair while it reads, and the damaged files must stay unchanged.
     fn salvage(layout: &Layout, _: Option<Version>) -> Result<FoundRecords, LogError> {
+        if !layout.path.exists() {
+            let detail =
+                format!("there is no file {}; put it back, or check the path", layout.path.display());
+            return Err(Fault::CannotOpen.error(detail));
+        }
         let copy = StoreCopy::for_salvage::<Self>(layout)?;
         // A damaged header may name a size that no file can have; then SQLite reports the damage.
         drop(pad(&copy.layout.path));
