@@ -228,7 +228,7 @@ impl<E: Engine> LogThread<E> {
             return gone;
         }
         failed_sync::write_marker_if_possible(&self.store.layout.not_synced);
-        let detail = format!("{error}; writes resume automatically once the error is resolved");
+        let detail = format!("{error}; the log accepts writes again once the error is resolved");
         let state = ThreadState::Failed { retry_at: Instant::now() + REOPEN.delay(failures), failures };
         self.stop(state, error.fault.error(detail))
     }

@@ -61,8 +61,8 @@ pub(super) fn check_room(store: &Path, bytes: u64) -> Result<(), LogError> {
         return Ok(());
     }
     Err(Fault::Full.error(format!(
-        "only {} KiB are left on the disk of {}, and {} KiB must stay free; free some space, and writes resume \
-         automatically",
+        "only {} KiB are left on the disk of {}, and {} KiB must stay free; free some space, and the log accepts \
+         writes again",
         space.free / KIB,
         store.display(),
         space.floor / KIB
