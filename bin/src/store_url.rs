@@ -61,7 +61,7 @@ impl StoreUrl {
         match self {
             Self::Engine { engine, place } => match engine.location {
                 // The path need not exist, so links are not resolved.
-                Location::Path => Some(format!("{}:{}", engine.scheme(), absolute(place).display())),
+                Location::Path => Some(format!("{}:{}", engine.scheme(), absolute(place.as_ref()).display())),
                 Location::Server { log_name, .. } => log_name(place),
                 Location::Memory => None,
             },
@@ -69,21 +69,24 @@ impl StoreUrl {
         }
     }
 
-    /// Whether this directory is inside the store.
-    pub(crate) fn contains(&self, directory: &Path) -> bool {
+    /// Whether this path is inside the store.
+    pub(crate) fn contains(&self, path: &Path) -> bool {
+        self.path().is_some_and(|place| absolute(path).starts_with(absolute(place.as_ref())))
+    }
+
+    /// The path of a store on this machine.
+    pub(crate) fn path(&self) -> Option<&str> {
         match self {
-            Self::Engine { engine: EngineEntry { location: Location::Path, .. }, place } => {
-                path::absolute(directory).is_ok_and(|directory| directory.starts_with(absolute(place)))
-            }
-            Self::Engine { .. } | Self::Service(_) => false,
+            Self::Engine { engine: EngineEntry { location: Location::Path, .. }, place } => Some(place),
+            Self::Engine { .. } | Self::Service(_) => None,
         }
     }
 }
 
 /// The same path for every spelling: absolute, without `..` and without a slash at its end.
-fn absolute(path: &str) -> PathBuf {
+fn absolute(path: &Path) -> PathBuf {
     let mut absolute = PathBuf::new();
-    for part in path::absolute(path).unwrap_or_else(|_| path.into()).components() {
+    for part in path::absolute(path).unwrap_or_else(|_| path.to_owned()).components() {
         match part {
             Component::ParentDir => {
                 absolute.pop();

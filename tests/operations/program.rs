@@ -228,6 +228,24 @@ fn a_log_is_not_copied_onto_itself() {
 }
 
 #[test]
+fn a_copy_inside_its_source_is_rejected() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let store = |name: &str| format!("sled:{}", path(name).display());
+    App::on(&store("log")).terminate();
+    App::on(&store("other")).terminate();
+    let (log, inside) = (store("log"), format!("sqlite:{}", path("other/../log/copy.db").display()));
+    for command in [
+        vec!["copy", "--from", &log, "--to", &inside],
+        vec!["salvage", "--from", &log, "--to", &inside],
+        vec!["salvage", "--from", &store("other"), "--also", &log, "--to", &inside],
+    ] {
+        petstore([&["log"], &command[..]].concat()).exits_with(1).says("is inside the store");
+    }
+    assert!(!path("log/copy.db").exists());
+}
+
+#[test]
 fn importing_an_incomplete_export_leaves_no_store_behind() {
     let directory = tempfile::tempdir().unwrap();
     let mut app = App::on(&format!("sled:{}", directory.path().join("log").display()));

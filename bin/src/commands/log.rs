@@ -13,7 +13,7 @@ mod tail;
 mod until;
 mod verify;
 
-use std::{process, time::Duration};
+use std::{path::Path, process, time::Duration};
 
 use anyhow::{anyhow, bail};
 use application::{
@@ -23,7 +23,9 @@ use application::{
 pub(crate) use find::FindArguments;
 pub(crate) use salvage::Incomplete;
 
-use crate::{config::LogCommand, output, stop_signals::StopSignals, wire::DAMAGE_ADVICE};
+use crate::{
+    config::LogCommand, output, stop_signals::StopSignals, store_url::StoreUrl, wire::DAMAGE_ADVICE,
+};
 
 /// How long an interrupted command may take to clean up. A command that blocks on its input or output never does.
 const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -31,16 +33,18 @@ const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(1);
 // Two threads, also on one processor: while a server floods one of them, the other one runs the timeouts.
 #[tokio::main(worker_threads = 2)]
 pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
-    if let LogCommand::Copy { from, to, .. } | LogCommand::Salvage { from, to, .. } = &command
-        && from.is_same_as(to)
-    {
-        bail!("--from and --to are the same log: choose a different target");
+    if let LogCommand::Copy { from, to, .. } | LogCommand::Salvage { from, to, .. } = &command {
+        if from.is_same_as(to) {
+            bail!("--from and --to are the same log: choose a different target");
+        }
+        reject_inside(from, to)?;
     }
     if let LogCommand::Salvage { from, also, to, .. } = &command {
         for (index, copy) in also.iter().enumerate() {
             if copy.is_same_as(to) {
                 bail!("--also and --to are the same log, {to}: choose a different target");
             }
+            reject_inside(copy, to)?;
             if copy.is_same_as(from) || also[..index].iter().any(|other| other.is_same_as(copy)) {
                 bail!("{copy} is named twice: name each store once");
             }
@@ -69,6 +73,14 @@ pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
         // Returns normally, so that a temporary copy of a store is deleted.
         () = ends.received() => bail!(interrupted),
     }
+}
+
+/// Rejects a target in the directory of a source: a copy is lost together with the original.
+fn reject_inside(source: &StoreUrl, target: &StoreUrl) -> anyhow::Result<()> {
+    if target.path().is_some_and(|path| source.contains(Path::new(path))) {
+        bail!("--to {target} is inside the store {source}: choose a path outside it");
+    }
+    Ok(())
 }
 
 /// The message of an interrupted command: what happened, and what to do.
