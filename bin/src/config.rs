@@ -24,7 +24,7 @@ use application::{log::codec, ports::DurabilityLevel};
 use clap::{
     Arg, Args, CommandFactory as _, Parser, Subcommand, ValueEnum,
     builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
-    error::ErrorKind,
+    error::{ContextKind, ContextValue, ErrorKind},
 };
 use clap_complete::Shell;
 
@@ -64,7 +64,7 @@ fn variable(flag: &str) -> String {
 /// Parses the arguments; prints an error and exits if they are wrong. For `serve`, `keys` and `log`, a `PETSTORE_`
 /// variable that no command reads is an error too: with a misspelt one, a setting would silently keep its default.
 pub(crate) fn parse() -> Command {
-    let command = Cli::parse().command;
+    let command = Cli::try_parse().unwrap_or_else(|error| without_value(error).exit()).command;
     if matches!(command, Command::Serve(_) | Command::Keys(_) | Command::Log(_)) {
         let known: BTreeSet<OsString> = variables(&Cli::command()).chain([API_KEY_VARIABLE.into()]).collect();
         let ours = env::vars_os()
@@ -79,6 +79,19 @@ pub(crate) fn parse() -> Command {
         }
     }
     command
+}
+
+/// Removes an unexpected value from an error: without its flag, a URL or key may hold a secret.
+fn without_value(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidArg)
+        && error.kind() == ErrorKind::UnknownArgument
+        && !value.starts_with('-')
+    {
+        error.insert(ContextKind::InvalidArg, ContextValue::String("VALUE".into()));
+        let tip = "a value follows its flag, for example --store URL or --api-key-file FILE";
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
 }
 
 /// The variables of a command and its subcommands.

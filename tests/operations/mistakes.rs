@@ -49,6 +49,14 @@ fn a_secret_in_the_wrong_place_is_not_repeated() {
     let url = "http://me:s3cret@127.0.0.1:8080";
     let health = petstore(["health", url]).exits_with(2).says("expected http://HOST:PORT");
     assert!(!health.stderr.contains("s3cret"), "{}", health.stderr);
+    let store = "postgres://me:s3cret@127.0.0.1/pets";
+    for command in [["log", "verify", store], ["log", "accept", store], ["keys", "list", "petstore_s3cret"]] {
+        let rejected = petstore(command).exits_with(2).says("unexpected argument 'VALUE' found");
+        assert!(
+            rejected.stderr.contains("--store URL") && !rejected.stderr.contains("s3cret"),
+            "{rejected:?}"
+        );
+    }
     let key = "petstore_s3cret";
     let verify = petstore(["log", "verify", "--store", "http://127.0.0.1:1", "--api-key-file", key]);
     let verify = verify.exits_with(1).says("--api-key-file is an API key, not a file");
@@ -56,11 +64,18 @@ fn a_secret_in_the_wrong_place_is_not_repeated() {
 }
 
 #[test]
-fn an_import_of_a_directory_creates_no_log() {
+fn an_import_of_a_directory_or_of_nothing_creates_no_log() {
     let directory = TempDir::new().unwrap();
     let (export, log) = (directory.path().to_str().unwrap(), directory.path().join("log"));
-    let import = petstore(["log", "import", export, "--store", &format!("sled:{}", log.display())]);
+    let store = format!("sled:{}", log.display());
+    let import = petstore(["log", "import", export, "--store", &store]);
     import.exits_with(1).says("Is a directory (os error 21); nothing was imported");
+    // The program that should write to the pipe has failed.
+    let mut import = Command::new(program());
+    import.args(["log", "import", "-", "--store", &store]).stdin(Stdio::null());
+    finished(&mut import)
+        .exits_with(1)
+        .says("petstore: cannot import standard input: it is empty; nothing was imported\n");
     assert!(!log.exists());
 }
 

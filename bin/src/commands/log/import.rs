@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use application::{
     ports::Position,
     transfer::{self, Cut, End, ExportError, Tally},
@@ -46,7 +46,11 @@ async fn import(
     progress: ProgressDisplay,
 ) -> anyhow::Result<()> {
     // Before the log is opened, which creates it.
-    lines.fill_buf().map_err(|error| anyhow!("cannot read {name}: {error}; nothing was imported"))?;
+    let begun =
+        lines.fill_buf().map_err(|error| anyhow!("cannot read {name}: {error}; nothing was imported"))?;
+    if begun.is_empty() {
+        bail!("cannot import {name}: it is empty; nothing was imported");
+    }
     wire::with_log(url, async |log| {
         let before = log.head().await?;
         let (mut cut, mut tally) = (Cut::at(until), Tally::default());
