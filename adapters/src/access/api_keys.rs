@@ -78,6 +78,7 @@ struct Loaded {
     /// The content that is active. Compared as a whole: modification times are too coarse and can be set.
     content: Vec<u8>,
     log: LogOnce,
+    lack_log: LogOnce,
 }
 
 impl ApiKeys {
@@ -101,9 +102,9 @@ impl ApiKeys {
         };
         let content = keys.file.read()?;
         keys.activate(&content)?;
-        keys.loaded.lock().content = content;
-        expiry::report(&keys.keys.read(), keys.clock.now());
-        Ok(Arc::new(keys))
+        let mut loaded = Loaded { content, ..Loaded::default() };
+        keys.report(&mut loaded);
+        Ok(Arc::new(Self { loaded: loaded.into(), ..keys }))
     }
 
     /// Reloads the file at intervals, for as long as it is polled.
@@ -148,12 +149,7 @@ impl ApiKeys {
             }
             Change::Recovered => tracing::info!(target: "petstore::keys", "key file usable again"),
         }
-        let (keys, now) = (self.keys.read(), self.clock.now());
-        for entry in keys.values() {
-            // Notes that a key has expired, even if it is not used.
-            entry.state(now);
-        }
-        expiry::report(&keys, now);
+        self.report(&mut loaded);
         outcome
     }
 
@@ -185,15 +181,24 @@ impl ApiKeys {
                 (record.hash.id_bytes(), Arc::new(KeyEntry::new(record, self.rate_limit, before)))
             })
             .collect();
+        Ok(keys.values().filter(|entry| entry.state(now) == KeyState::Active).count())
+    }
+
+    /// Reports keys that expire soon, and the lack of active keys.
+    fn report(&self, loaded: &mut Loaded) {
+        let (keys, now) = (self.keys.read(), self.clock.now());
+        // Also notes that a key has expired, even if it is not used.
         let active = keys.values().filter(|entry| entry.state(now) == KeyState::Active).count();
-        if active == 0 {
+        expiry::report(&keys, now);
+        let error = (active == 0).then_some("no API key is active");
+        if let Change::Failed(error) = loaded.lack_log.attempt(error.as_ref()) {
             tracing::warn!(
                 target: "petstore::keys",
-                file = %self.file.path().display(),
-                "no API key is active, so every request is rejected; restore the key file, or issue a key with petstore keys issue"
+                file = %self.file.path().display(), error,
+                "every request under /v1 gets 401; issue a key with petstore keys issue, or restore the key file if it was \
+                 replaced"
             );
         }
-        Ok(active)
     }
 
     /// The file with the first key, if that key is still active.

@@ -24,8 +24,8 @@ pub struct KeyFile {
 #[derive(Debug, Error)]
 pub enum KeyFileError {
     /// It does not exist: restore it, or correct the path. A new one has none of the earlier keys.
-    #[error("the key file {path} does not exist: correct the path, restore a backup, or, if there was none, create it with \
-             `petstore keys issue`", path = .0.display())]
+    #[error("the key file {path} does not exist: correct the path, or restore it from a backup; only if this service never had a \
+             key file, create it with `petstore keys issue`", path = .0.display())]
     Missing(PathBuf),
     /// No key has the given id: list the keys. The message omits the id, because it may be a mistyped key.
     #[error("no key has this id: `petstore keys list` shows the keys in {path}", path = .0.display())]
@@ -66,6 +66,11 @@ impl KeyFile {
 
     pub(super) fn read(&self) -> Result<Vec<u8>, KeyFileError> {
         private_files::read_named(&self.path, Self::BYTES_MAX).map_err(|error| match error.kind() {
+            // The file may be on a disk that is not mounted. A new one would reject every earlier key.
+            io::ErrorKind::NotFound if self.path.is_symlink() => KeyFileError::Unusable(format!(
+                "the key file {} is a link to a file that does not exist: mount its disk, or restore that file",
+                self.path.display()
+            )),
             io::ErrorKind::NotFound => KeyFileError::Missing(self.path.clone()),
             io::ErrorKind::InvalidInput | io::ErrorKind::FileTooLarge => broken(&self.path, error),
             _ => io_error("read", &self.path)(error),

@@ -50,13 +50,6 @@ impl KeyFile {
                 directory.display()
             )));
         }
-        if self.path().is_symlink() && !self.path().exists() {
-            // The file may be on a disk that is not mounted. A new one in its place would reject every earlier key.
-            return Err(KeyFileError::Unusable(format!(
-                "the key file {} is a link to a file that does not exist: restore that file, or remove the link",
-                self.path().display()
-            )));
-        }
         let lock = self.lock()?;
         let (mut records, is_new) = match lock.keys() {
             Err(KeyFileError::Missing(_)) => (Vec::new(), true),

@@ -168,9 +168,16 @@ fn the_remains_of_a_killed_change_do_no_harm() {
 fn a_link_to_a_missing_key_file_is_not_replaced() {
     let (directory, link) = in_directory();
     symlink(directory.path().join("not mounted/keys.toml"), link.path()).unwrap();
-    let error = link.issue(new_key("shop"), Utc::now()).unwrap_err();
-    assert!(error.to_string().contains("a link to a file that does not exist"), "{error}");
-    assert!(link.path().is_symlink());
+    let issued = link.issue(new_key("shop"), Utc::now()).unwrap_err();
+    let listed = link.keys().unwrap_err();
+    assert_eq!(link.issue_first(Utc::now()).unwrap(), None);
+    for error in [issued, listed] {
+        assert!(
+            error.to_string().contains("a link to a file that does not exist: mount its disk"),
+            "{error}"
+        );
+    }
+    assert!(link.path().is_symlink() && !link.first_key_path().exists());
 }
 
 #[test]
