@@ -195,7 +195,10 @@ async fn advise_if_files_missing(mut health: watch::Receiver<Health>, arguments:
             "save the pets with GET /v1/pets before you stop the service: a backup may be older, and without --admin-listen \
              the log cannot be exported; then stop the service, and put the files back or restore the newest backup"
         };
-        tracing::error!(target: "petstore::service", "{advice}");
+        tracing::error!(
+            target: "petstore::service",
+            "{advice}; if only the lock is missing, the log is intact, and a restart is enough"
+        );
     }
 }
 

@@ -4,7 +4,7 @@
 //! ends. So before a commit is acknowledged, the device and inode of its files are looked up by path and compared with
 //! those of the open files. The kernel does not reuse the inode of an open file.
 //!
-//! The three or four lookups take less than 2 µs per commit on an idle core; a sync takes hundreds of microseconds. They
+//! The three or four lookups take about 2 µs per commit on an idle core; a sync takes hundreds of microseconds. They
 //! must not ask for times: after that, Linux 6.13 and later changes the times of the file with every write instead of
 //! once per tick, and each change makes a sync write to the journal of the file system.
 
@@ -22,6 +22,7 @@ use rustix::{
 
 use super::io_error::io_error;
 
+/// The lock comes last.
 #[derive(Debug, Default)]
 pub(super) struct OpenFiles(Vec<(PathBuf, FileId)>);
 
@@ -33,13 +34,13 @@ impl OpenFiles {
     /// engine are looked up by path: opening and closing one of SQLite's files a second time would release its locks.
     pub(super) fn new(own_files: [(&Path, &File); 2], engine_files: Vec<PathBuf>) -> Result<Self, LogError> {
         let mut files = Vec::new();
-        for (path, file) in own_files {
-            let file_id = file_id(file, Path::new(""), AtFlags::EMPTY_PATH);
-            files.push((path.to_path_buf(), file_id.map_err(|error| not_looked_up(path, error))?));
-        }
         for path in engine_files {
             let file_id = look_up(&path)?.ok_or_else(|| file_missing(&path))?;
             files.push((path, file_id));
+        }
+        for (path, file) in own_files {
+            let file_id = file_id(file, Path::new(""), AtFlags::EMPTY_PATH);
+            files.push((path.to_path_buf(), file_id.map_err(|error| not_looked_up(path, error))?));
         }
         let files = Self(files);
         files.check()?;
@@ -48,9 +49,10 @@ impl OpenFiles {
 
     /// Fails with [`Fault::FilesMissing`] if one of the files is no longer at its path.
     pub(super) fn check(&self) -> Result<(), LogError> {
-        for (path, file_id) in &self.0 {
+        for (index, (path, file_id)) in self.0.iter().enumerate() {
             if look_up(path)? != Some(*file_id) {
-                return Err(file_missing(path));
+                let is_lock = index + 1 == self.0.len();
+                return Err(if is_lock { lock_missing(path) } else { file_missing(path) });
             }
         }
         Ok(())
@@ -78,4 +80,12 @@ fn file_id(directory: impl AsFd, path: &Path, flags: AtFlags) -> Result<FileId, 
 fn file_missing(path: &Path) -> LogError {
     Fault::FilesMissing
         .error(format!("the file {} was deleted, moved or replaced while the store was open", path.display()))
+}
+
+fn lock_missing(path: &Path) -> LogError {
+    Fault::FilesMissing.error(format!(
+        "the lock {} was deleted, moved or replaced while the store was open; the log is intact: make sure that no other \
+         process uses the store, and restart the service",
+        path.display()
+    ))
 }
