@@ -24,8 +24,8 @@ use crate::root_certificates;
 
 /// How long a TCP connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How much is received at a time, in bytes. hyper parses interim responses (1xx) from up to 128 full buffers before
-/// another task runs.
+/// How much is received at a time, in bytes. hyper may parse interim responses (1xx) from 128 full buffers before it
+/// yields, and no timeout fires until then.
 const BUFFER_BYTES: usize = 64 * 1024;
 /// The maximum size of an error response, in bytes. Only its code is used.
 const REPORT_MAX: usize = 64 * 1024;
