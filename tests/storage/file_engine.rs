@@ -9,6 +9,7 @@ use application::{
     log::contract,
     ports::{EventLog, Fault, LogSource as _, Position, Version},
 };
+use harness::close_embedded;
 
 use engine::FileEngine;
 
@@ -28,7 +29,7 @@ async fn the_example_meets_the_contract() {
 async fn fill(path: &Path, commits: u64) {
     let log = FileLog::open(path).unwrap();
     contract::fill(&log, Version::START, commits).await;
-    log.close().await;
+    close_embedded(&log, path).await;
 }
 
 #[tokio::test]
