@@ -9,6 +9,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use adapters::access::api_keys::KeyFile;
 use harness::{
     App, Finished, files_below, fill_embedded, finished, key_file, petstore, program, serve, signal,
     wait_until,
@@ -189,6 +190,15 @@ fn a_command_that_cannot_print_its_result_fails() {
             .says("petstore: cannot write to /dev/full: No space left on device (os error 28)");
     }
     petstore(["log", "verify", "--store", &imported]).exits_with(0);
+
+    let keys = directory.path().join("keys.toml");
+    let keys = keys.to_str().unwrap();
+    on_a_full_disk(&["keys", "issue", "--name", "shop", "--keys", keys])
+        .says("; revoke it and issue another\n");
+    let [key] = &KeyFile::at(keys).keys().unwrap()[..] else { panic!("one key") };
+    let rotated = on_a_full_disk(&["keys", "rotate", &key.id().0, "--keys", keys]);
+    let lost = KeyFile::at(keys).keys().unwrap()[1].id();
+    rotated.exits_with(1).says(&format!("; rotate {lost} with --overlap 0s\n"));
 }
 
 #[test]

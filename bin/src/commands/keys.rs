@@ -106,7 +106,9 @@ pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
                 }
                 (state @ (KeyState::Expired | KeyState::Revoked), _) => state.to_string(),
             };
-            show(&issued, &format!("the old key {} is {end}\n", replaced.id()))
+            // A new key would have a new owner.
+            let if_not_printed = format!("rotate {} with --overlap 0s", issued.record.id());
+            show(&issued, &format!("the old key {} is {end}\n", replaced.id()), &if_not_printed)
         }
         KeysCommand::Revoke { id, file } => revoke(&wire::key_file(&file.path)?, &id_of(&id)),
     }
@@ -121,11 +123,12 @@ fn issue(file: &KeyFile, new: NewKey, now: DateTime<Utc>) -> anyhow::Result<()> 
             "note: created the key file {path}; a service reads it if started with --keys {path}"
         )?;
     }
-    show(&issued, "")
+    show(&issued, "", "revoke it and issue another")
 }
 
-/// Describes a new key on standard error, and prints it alone on standard output.
-fn show(Issued { key, record, .. }: &Issued, note: &str) -> anyhow::Result<()> {
+/// Describes a new key on standard error, and prints it alone on standard output. `if_not_printed` is what to do if that
+/// fails.
+fn show(Issued { key, record, .. }: &Issued, note: &str, if_not_printed: &str) -> anyhow::Result<()> {
     let until =
         record.expires.map_or_else(|| "until it is revoked".to_owned(), |end| format!("until {}", time(end)));
     let limit = record.rate_limit.map_or_else(String::new, |limit| format!(", {limit}"));
@@ -135,9 +138,8 @@ fn show(Issued { key, record, .. }: &Issued, note: &str) -> anyhow::Result<()> {
         "issued key {id} (name {name}, scopes {scopes}{limit}), valid {until}\n{note}store the new key safely; it is not \
          shown again:"
     )?;
-    writeln!(io::stdout().lock(), "{}", key.reveal()).map_err(|error| {
-        anyhow!("key {id} was issued but cannot be printed: {error}; revoke it and issue another")
-    })
+    writeln!(io::stdout().lock(), "{}", key.reveal())
+        .map_err(|error| anyhow!("key {id} was issued but cannot be printed: {error}; {if_not_printed}"))
 }
 
 fn list(file: &KeyFile) -> anyhow::Result<()> {
