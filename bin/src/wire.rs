@@ -73,7 +73,8 @@ pub(crate) async fn salvage_copy(url: &StoreUrl, access: &AccessArguments) -> Re
     Ok(SalvagedLog { last_known: log.head().await?, log, end_is_known: true })
 }
 
-fn engine_of(url: &StoreUrl) -> Result<(&'static EngineEntry, String), LogError> {
+/// Returns the engine of a store, and its place there. Fails for a running service, and for a store of another user.
+pub(crate) fn engine_of(url: &StoreUrl) -> Result<(&'static EngineEntry, String), LogError> {
     match url {
         StoreUrl::Engine { engine, place } => {
             if matches!(engine.location, Location::Path) {

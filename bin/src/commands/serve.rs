@@ -190,7 +190,7 @@ async fn advise_if_files_missing(mut health: watch::Receiver<Health>, arguments:
     if access == LogAccess::Exclusive && health.wait_for(files_missing).await.is_ok() {
         let advice = if arguments.admin_listen.is_some() {
             "export the log from the running service before you stop it: its open files still hold every acknowledged commit, \
-             and a backup may be older; then stop the service and import the export"
+             and a backup may be older; then stop the service, move the remaining files of the store away and import the export"
         } else {
             "save the pets with GET /v1/pets before you stop the service: a backup may be older, and without --admin-listen \
              the log cannot be exported; then stop the service, and put the files back or restore the newest backup"

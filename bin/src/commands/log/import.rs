@@ -16,6 +16,8 @@ use super::{progress::ProgressDisplay, report, until};
 use crate::{store_url::StoreUrl, wire};
 
 pub(super) async fn run(file: &Path, url: &StoreUrl, until: Option<End>) -> anyhow::Result<()> {
+    // Before the file is checked, which can take long.
+    wire::engine_of(url)?;
     if file == Path::new("-") {
         return import(io::stdin().lock(), "standard input", url, until, ProgressDisplay::without_end())
             .await;
