@@ -82,7 +82,7 @@ async fn nodes_that_start_at_the_same_time_create_the_tables_once() {
     let mut nodes = JoinSet::new();
     for _ in 0..8 {
         let url = url.clone();
-        nodes.spawn(async move { PostgresLog::open(&url).await.map(drop).unwrap() });
+        nodes.spawn(async move { drop(open_log(&url).await) });
     }
     nodes.join_all().await;
     assert_eq!(server.sql("postgres", "SELECT count(*), max(version) FROM petstore_schema"), "1|1");
