@@ -195,6 +195,12 @@ impl PostgresServer {
         format!("postgres://{USER}:{PASSWORD}@{}/{database}", self.address)
     }
 
+    /// Like [`url`](Self::url), with a minute for opening a session: for tests of something else than timeouts, on a busy
+    /// machine.
+    pub fn patient_url(&self, database: &str) -> String {
+        format!("{}?connect_timeout=60", self.url(database))
+    }
+
     /// Runs SQL as the owner of everything and returns what it prints, without headings.
     pub fn sql(&self, database: &str, statement: &str) -> String {
         let done = tool("psql")
