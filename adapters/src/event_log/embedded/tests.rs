@@ -26,7 +26,6 @@ macro_rules! check_engine {
             a_store_in_use_cannot_be_opened_until_it_is_closed,
             a_log_that_is_dropped_releases_its_store,
             a_store_that_an_earlier_process_left_in_doubt_is_compared_with_the_disk_and_opens,
-            a_failed_write_closes_the_log_until_it_reopens_by_itself,
             a_log_whose_files_are_gone_is_closed_permanently,
             an_engine_that_panics_while_it_writes_closes_the_log_which_is_then_opened_again,
             an_engine_that_panics_while_it_reads_makes_that_read_fail_and_no_other,

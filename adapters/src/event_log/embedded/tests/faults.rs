@@ -1,68 +1,8 @@
-//! Real system faults while a log is open.
+//! Files that are lost while a log is open.
 
-use std::{env, fs, process::Command};
-
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fs;
 
 use super::*;
-
-/// Names the store, and asks for the test itself.
-const STORE: &str = "TEST_STORE";
-
-/// A limit on file sizes makes real writes fail, and lifting it makes them work again, but it holds for a whole process:
-/// the test runs itself again in a separate process.
-pub(crate) async fn a_failed_write_closes_the_log_until_it_reopens_by_itself<E: Engine>() {
-    if let Some(store) = env::var_os(STORE) {
-        return fail_and_recover::<E>(Path::new(&store)).await;
-    }
-    let directory = TempDir::new().unwrap();
-    let test = std::thread::current().name().unwrap_or_default().to_owned();
-    let child = Command::new(env::current_exe().unwrap())
-        .args(["--exact", &test])
-        .env(STORE, store::<E>(&directory))
-        .output()
-        .unwrap();
-    let printed = String::from_utf8_lossy(&child.stdout);
-    assert!(child.status.success() && printed.contains("1 passed"), "{test}: {printed}");
-}
-
-async fn fail_and_recover<E: Engine>(store: &Path) {
-    let log = EmbeddedLog::<E>::open(store).unwrap();
-    let mut head = append_up_to(&log, 5).await;
-    let limit = getrlimit(Resource::Fsize);
-    let files = E::files(&E::layout(store)).unwrap();
-    let longest = files.iter().map(|file| fs::metadata(file).unwrap().len()).max().unwrap();
-    setrlimit(Resource::Fsize, Rlimit { current: Some(longest + 10_000), ..limit }).unwrap();
-
-    let closed = loop {
-        let next = record(head.position.0 + 1);
-        match log.append(head, &next).await {
-            Ok(position) => head = Version::at(position, next.id),
-            Err(error) => break error,
-        }
-    };
-    assert!(
-        matches!(&closed, AppendError::Closed(error) if error.fault == Fault::WriteFailed),
-        "a failed write closes the log: {closed:?}"
-    );
-    assert!(log.head().await.is_err(), "a closed log says so");
-    assert!(
-        matches!(log.append(head, &record(head.position.0 + 1)).await, Err(AppendError::Closed(_))),
-        "a closed log takes nothing"
-    );
-    if let Ok(read) = read_all(&log).await {
-        assert_eq!(read.len() as u64, head.position.0, "readers see what is durable and nothing else");
-    }
-
-    setrlimit(Resource::Fsize, limit).unwrap();
-    let after = reopened(&log).await;
-    let before = head.position;
-    assert!(after == before || after == before.next(), "nothing is lost: {after} after {before}");
-    append_up_to(&log, after.0 + 20).await;
-    log.close().await;
-    let log = EmbeddedLog::<E>::open(store).unwrap();
-    assert_eq!(read_all(&log).await.unwrap().len() as u64, after.0 + 20);
-}
 
 pub(crate) async fn a_log_whose_files_are_gone_is_closed_permanently<E: Engine>() {
     lose::<E>("the directory is deleted", |layout| fs::remove_dir_all(&layout.directory).unwrap()).await;
