@@ -5,7 +5,11 @@
 
 mod append_many;
 
-use std::{ops::AsyncFn, sync::Arc, time::Duration};
+use std::{
+    ops::AsyncFn,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use chrono::DateTime;
@@ -197,15 +201,33 @@ async fn concurrent_writers_store_every_acknowledged_record_once(instances: &[Ar
     }
 }
 
-/// Appends one record alone, and several together.
+/// Appends one record alone, and several together. An unclear outcome is resolved by reading, as a writer does: an engine
+/// on a busy server may be unable to tell a lost race from a lost reply.
 async fn append_some(
     log: &dyn EventLog,
     expected: Version,
     records: &[Record],
 ) -> Result<Position, AppendError> {
-    match records {
-        [record] => log.append(expected, record).await,
-        records => log.append_many(expected, records).await,
+    let begun = Instant::now();
+    let mut is_unclear = false;
+    loop {
+        let outcome = match records {
+            [record] => log.append(expected, record).await,
+            records => log.append_many(expected, records).await,
+        };
+        match outcome {
+            Err(AppendError::Unclear(_)) => is_unclear = true,
+            // An earlier attempt may have been stored.
+            Err(AppendError::Conflict) if is_unclear => {}
+            outcome => return outcome,
+        }
+        let found = log.read(expected.position, ReadBound::APPEND).await.expect("the log reads");
+        let ours = found.iter().zip(records).take_while(|(found, record)| found.bytes == record.bytes);
+        match ours.last() {
+            Some((last, _)) => return Ok(last.position),
+            None if found.is_empty() && begun.elapsed() < TIMEOUT => {}
+            None => return Err(AppendError::Conflict),
+        }
     }
 }
 
