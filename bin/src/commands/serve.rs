@@ -197,7 +197,7 @@ async fn advise_if_files_missing(mut health: watch::Receiver<Health>, arguments:
         };
         tracing::error!(
             target: "petstore::service",
-            "{advice}; if only the lock is missing, the log is intact, and a restart is enough"
+            "{advice}; if all files but the lock are in place and no other process uses the store, a restart is enough"
         );
     }
 }

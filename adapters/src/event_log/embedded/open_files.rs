@@ -22,7 +22,6 @@ use rustix::{
 
 use super::io_error::io_error;
 
-/// The lock comes last.
 #[derive(Debug, Default)]
 pub(super) struct OpenFiles(Vec<(PathBuf, FileId)>);
 
@@ -49,10 +48,9 @@ impl OpenFiles {
 
     /// Fails with [`Fault::FilesMissing`] if one of the files is no longer at its path.
     pub(super) fn check(&self) -> Result<(), LogError> {
-        for (index, (path, file_id)) in self.0.iter().enumerate() {
+        for (path, file_id) in &self.0 {
             if look_up(path)? != Some(*file_id) {
-                let is_lock = index + 1 == self.0.len();
-                return Err(if is_lock { lock_missing(path) } else { file_missing(path) });
+                return Err(file_missing(path));
             }
         }
         Ok(())
@@ -80,12 +78,4 @@ fn file_id(directory: impl AsFd, path: &Path, flags: AtFlags) -> Result<FileId, 
 fn file_missing(path: &Path) -> LogError {
     Fault::FilesMissing
         .error(format!("the file {} was deleted, moved or replaced while the store was open", path.display()))
-}
-
-fn lock_missing(path: &Path) -> LogError {
-    Fault::FilesMissing.error(format!(
-        "the lock {} was deleted, moved or replaced while the store was open; the log is intact: make sure that no other \
-         process uses the store, and restart the service",
-        path.display()
-    ))
 }
