@@ -81,14 +81,21 @@ pub(crate) fn parse() -> Command {
     command
 }
 
-/// Removes an unexpected value from an error: without its flag, a URL or key may hold a secret.
+/// Removes an unexpected value from an error: without its flag, a URL or key may hold a secret. A word of letters is shown,
+/// because it may be a misspelt command.
 fn without_value(mut error: clap::Error) -> clap::Error {
-    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidArg)
-        && error.kind() == ErrorKind::UnknownArgument
+    let place = match error.kind() {
+        ErrorKind::UnknownArgument => ContextKind::InvalidArg,
+        ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
+        _ => return error,
+    };
+    if let Some(ContextValue::String(value)) = error.get(place)
         && !value.starts_with('-')
+        && !value.bytes().all(|byte| byte.is_ascii_alphabetic())
     {
-        error.insert(ContextKind::InvalidArg, ContextValue::String("VALUE".into()));
-        let tip = "a value follows its flag, for example --store URL or --api-key-file FILE";
+        error.insert(place, ContextValue::String("…".into()));
+        let tip =
+            "the value is not shown, because it may be a secret; write a value after its flag (see --help)";
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
     error
