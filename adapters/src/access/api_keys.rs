@@ -78,7 +78,8 @@ struct Loaded {
     /// The content that is active. Compared as a whole: modification times are too coarse and can be set.
     content: Vec<u8>,
     log: LogOnce,
-    lack_log: LogOnce,
+    /// Whether the lack of active keys was reported.
+    lacks_keys: bool,
 }
 
 impl ApiKeys {
@@ -102,9 +103,11 @@ impl ApiKeys {
         };
         let content = keys.file.read()?;
         keys.activate(&content)?;
-        let mut loaded = Loaded { content, ..Loaded::default() };
+        let mut loaded = keys.loaded.lock();
+        loaded.content = content;
         keys.report(&mut loaded);
-        Ok(Arc::new(Self { loaded: loaded.into(), ..keys }))
+        drop(loaded);
+        Ok(Arc::new(keys))
     }
 
     /// Reloads the file at intervals, for as long as it is polled.
@@ -190,15 +193,16 @@ impl ApiKeys {
         // Also notes that a key has expired, even if it is not used.
         let active = keys.values().filter(|entry| entry.state(now) == KeyState::Active).count();
         expiry::report(&keys, now);
-        let error = (active == 0).then_some("no API key is active");
-        if let Change::Failed(error) = loaded.lack_log.attempt(error.as_ref()) {
+        let lacks_keys = active == 0;
+        if lacks_keys && !loaded.lacks_keys {
             tracing::warn!(
                 target: "petstore::keys",
-                file = %self.file.path().display(), error,
-                "every request under /v1 gets 401; issue a key with petstore keys issue, or restore the key file if it was \
-                 replaced"
+                file = %self.file.path().display(),
+                "no API key is active, so every request under /v1 gets 401; restore the key file if it was deleted or \
+                 replaced, otherwise rotate or issue a key"
             );
         }
+        loaded.lacks_keys = lacks_keys;
     }
 
     /// The file with the first key, if that key is still active.

@@ -106,7 +106,7 @@ pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
                 }
                 (state @ (KeyState::Expired | KeyState::Revoked), _) => state.to_string(),
             };
-            // A new key would have a new owner.
+            // Rotating keeps the owner; `issue` would create a new one.
             let if_not_printed = format!("rotate {} with --overlap 0s", issued.record.id());
             show(&issued, &format!("the old key {} is {end}\n", replaced.id()), &if_not_printed)
         }
