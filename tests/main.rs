@@ -80,6 +80,7 @@ mod operations {
     mod program;
     mod request_log;
     mod rolling_restart;
+    mod state_directory;
     mod systemd;
     mod tls;
 }

@@ -69,7 +69,7 @@ impl StoreUrl {
         }
     }
 
-    /// Whether this path is inside the store.
+    /// Whether this path is inside the store. Links are not resolved.
     pub(crate) fn contains(&self, path: &Path) -> bool {
         self.path().is_some_and(|place| absolute(path).starts_with(absolute(place.as_ref())))
     }
@@ -163,6 +163,14 @@ impl FromStr for StoreUrl {
                     "a path follows {scheme}:, not a URL: write {scheme}:PATH, without file: or //"
                 ));
             }
+            Location::Path if rest == ":memory:" => {
+                return Err("for a log in memory, write memory:".into());
+            }
+            Location::Path if rest.contains('?') => {
+                return Err(format!(
+                    "a path follows {scheme}:, without options: leave out the '?' and all after it"
+                ));
+            }
             Location::Path if canonical(rest) == "/" => {
                 return Err("the root directory cannot hold a store: name a path below it".into());
             }
@@ -218,7 +226,7 @@ mod tests {
         for url in urls.split(' ') {
             assert_eq!(url.parse::<StoreUrl>().map(|parsed| parsed.to_string()), Ok(url.to_owned()));
         }
-        let embedded = "sled: sqlite: sqlite:file:x.db sqlite://host/path.db sled:/ sled:/. memory:x";
+        let embedded = "sled: sqlite: sqlite:file:x.db sqlite://host/path.db sled:/ sled:/. sled:x?mode=ro sqlite::memory: memory:x";
         let servers = "postgres: postgres:// nats:h nats://h nats://h/ s3:b/p s3://b s3://b/ s3://u:s@b/p s3://b/p?x https://h https://me:s3cret@h:1";
         let others = "https://h:1?tls=off http://h:1/log tape:reel x";
         for url in [embedded, servers, others].into_iter().flat_map(|list| list.split(' ')).chain([""]) {

@@ -61,6 +61,8 @@ pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
         return copy::follow(&from, &to, &access, report_every).await;
     }
     let interrupted = interrupted(&command);
+    let fills_target =
+        matches!(command, LogCommand::Import { .. } | LogCommand::Copy { .. } | LogCommand::Salvage { .. });
     let (mut ends, mut must_end) = (StopSignals::of_command()?, StopSignals::of_command()?);
     tokio::spawn(async move {
         must_end.received().await;
@@ -69,7 +71,13 @@ pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
         process::exit(1);
     });
     tokio::select! {
-        outcome = carry_out(command) => outcome.map_err(advise),
+        outcome = carry_out(command) => {
+            outcome.map_err(advise)?;
+            if fills_target {
+                output::check().map_err(|error| anyhow!("{error}; everything was stored"))?;
+            }
+            Ok(())
+        }
         // Returns normally, so that a temporary copy of a store is deleted.
         () = ends.received() => bail!(interrupted),
     }
