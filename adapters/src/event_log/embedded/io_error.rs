@@ -22,7 +22,7 @@ pub fn io_error(doing: &str) -> impl Fn(io::Error) -> LogError {
             }
             io::ErrorKind::PermissionDenied => (
                 Fault::WriteFailed,
-                "give all files of the store to the user that runs the service (chown -R)",
+                "make all files of the store owned and writable by the user that runs the service (chown -R, chmod -R u+rwX)",
             ),
             _ => (Fault::WriteFailed, "check the disk"),
         };
