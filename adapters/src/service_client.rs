@@ -23,8 +23,8 @@ use crate::root_certificates;
 
 /// How long connecting and receiving the response headers may take, and then a short body.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The maximum size of the response headers, in bytes and in lines. At most as many bytes of a body are buffered. Small,
-/// because hyper may parse interim responses (1xx) from 128 full buffers before it yields, and no timeout fires until then.
+/// The maximum size of the response headers, in bytes and in lines. At most as many bytes of a body are buffered. The
+/// limit is small because hyper may parse interim responses (1xx) from 128 full buffers before it yields, and no timeout fires until then.
 const HEADERS_BYTES_MAX: usize = 16 * 1024;
 const HEADERS_MAX: usize = 100;
 

@@ -195,9 +195,9 @@ impl PostgresServer {
         format!("postgres://{USER}:{PASSWORD}@{}/{database}", self.address)
     }
 
-    /// Like [`url`](Self::url), with a minute for opening a session: for tests of something else than timeouts, on a busy
-    /// machine.
-    pub fn patient_url(&self, database: &str) -> String {
+    /// Like [`url`](Self::url), with a minute for opening a session. For tests that are not about timeouts: the machine may
+    /// be busy.
+    pub fn url_with_long_timeout(&self, database: &str) -> String {
         format!("{}?connect_timeout=60", self.url(database))
     }
 

@@ -78,7 +78,7 @@ async fn the_postgresql_log_meets_the_contract() {
 async fn nodes_that_start_at_the_same_time_create_the_tables_once() {
     let server = PostgresServer::start();
     // All eight wait for the one that creates the tables.
-    let url: Arc<str> = server.patient_url("postgres").into();
+    let url: Arc<str> = server.url_with_long_timeout("postgres").into();
     let mut nodes = JoinSet::new();
     for _ in 0..8 {
         let url = url.clone();
@@ -215,7 +215,7 @@ async fn tls_is_used_with_the_trust_that_the_url_asks_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tools_create_no_tables_and_a_missing_log_is_not_an_empty_one() {
     let mut server = PostgresServer::start();
-    let url = server.patient_url("postgres");
+    let url = server.url_with_long_timeout("postgres");
     let rejected = PostgresLog::open_existing(&url).await.unwrap_err();
     assert_eq!(rejected.fault, Fault::AnotherLog);
     assert!(rejected.detail.contains("no log"), "{rejected}");

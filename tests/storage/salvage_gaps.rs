@@ -165,14 +165,14 @@ fn a_postgres_table_with_a_gap() {
     // Without a high-water mark, missing rows at the end are not detected.
     for gap in &GAPS[..2] {
         let database = server.create_database();
-        let store = server.patient_url(&database);
+        let store = server.url_with_long_timeout(&database);
         assert!(fill(&store).terminate().success());
         let original = commits(&store);
         let (first, last) = (gap.1[0], gap.1[gap.1.len() - 1]);
         let delete = format!("DELETE FROM petstore_commits WHERE position BETWEEN {first} AND {last}");
         server.sql(&database, &delete);
         let another = server.create_database();
-        check(&store, *gap, &original, &server.patient_url(&another));
+        check(&store, *gap, &original, &server.url_with_long_timeout(&another));
     }
 }
 
@@ -180,7 +180,7 @@ fn a_postgres_table_with_a_gap() {
 fn a_damaged_page_of_postgres_costs_only_its_rows() {
     let mut server = PostgresServer::start();
     let [database, target] = [(); 2].map(|()| server.create_database());
-    let store = server.patient_url(&database);
+    let store = server.url_with_long_timeout(&database);
     let app = fill(&store);
     for _ in PETS..100 {
         assert_eq!(app.add("Rex").status, 201);
@@ -198,7 +198,8 @@ fn a_damaged_page_of_postgres_costs_only_its_rows() {
     file.write_all_at(&[0xFF; 32], 8192).unwrap();
     server.start_again();
 
-    let salvage = ["log", "salvage", "--accept-gaps", "--from", &store, "--to", &server.patient_url(&target)];
+    let salvage =
+        ["log", "salvage", "--accept-gaps", "--from", &store, "--to", &server.url_with_long_timeout(&target)];
     let salvaged = petstore(salvage).exits_with(3).says(&lost);
     assert_eq!((salvaged.value("position"), salvaged.value("unreadable")), (&*kept, &*lost));
 }
@@ -207,11 +208,12 @@ fn a_damaged_page_of_postgres_costs_only_its_rows() {
 fn a_row_at_a_huge_position_does_not_delay_a_salvage() {
     let mut server = PostgresServer::start();
     let database = server.create_database();
-    let store = server.patient_url(&database);
+    let store = server.url_with_long_timeout(&database);
     assert!(fill(&store).terminate().success());
     server.sql(&database, "UPDATE petstore_commits SET position = 9000000000000000000 WHERE position = 6");
     let target = server.create_database();
-    let salvage = ["log", "salvage", "--accept-gaps", "--from", &store, "--to", &server.patient_url(&target)];
+    let salvage =
+        ["log", "salvage", "--accept-gaps", "--from", &store, "--to", &server.url_with_long_timeout(&target)];
     let salvaged = petstore(salvage).exits_with(3);
     assert_eq!((salvaged.value("position"), salvaged.value("unreadable")), ("5", "6 to 9000000000000000000"));
 }

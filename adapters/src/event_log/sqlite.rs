@@ -184,7 +184,7 @@ impl Engine for Sqlite {
 
     /// Reads a copy: SQLite may repair while it reads, and the damaged files must stay unchanged.
     fn salvage(layout: &Layout, _: Option<Version>) -> Result<FoundRecords, LogError> {
-        if !layout.path.exists() {
+        if let Ok(false) = layout.path.try_exists() {
             let detail =
                 format!("there is no file {}; put it back, or check the path", layout.path.display());
             return Err(Fault::CannotOpen.error(detail));
