@@ -3,10 +3,7 @@
 use std::{fmt::Display, path::Path, sync::Arc, time::Duration};
 
 use adapters::{
-    access::{
-        RateLimit,
-        api_keys::{ApiKeys, KeyFile},
-    },
+    access::api_keys::{ApiKeys, KeyFile},
     event_log::{ReadPurpose, SalvagedLog, remote::RemoteLog},
     log_once::{Change, LogOnce},
     read_model::MemoryReadModel,
@@ -218,10 +215,15 @@ pub(crate) fn state_file(url: &StoreUrl, directory: &Path) -> Result<Option<Stat
     Ok(Some(record))
 }
 
-/// Loads the key file, and reloads it when it changes. Creates it with a first key if it does not exist.
-pub(crate) fn open_keys(file: &Path, rate_limit: Option<RateLimit>) -> anyhow::Result<Arc<ApiKeys>> {
-    key_file(file)?.issue_first(SystemClock.now())?;
-    let keys = ApiKeys::open(file, Arc::new(SystemClock), rate_limit)?;
+/// Loads the key file, and reloads it when it changes. At the first start, creates it with a first key. A node that has a
+/// state file has had keys: a new file would reject them.
+pub(crate) fn open_keys(arguments: &ServeArguments) -> anyhow::Result<Arc<ApiKeys>> {
+    let file = key_file(&arguments.keys)?;
+    let state = arguments.state_directory().map(|directory| state_file(&arguments.store.store, &directory));
+    if !state.transpose()?.flatten().is_some_and(|state| state.file().exists()) {
+        file.issue_first(SystemClock.now())?;
+    }
+    let keys = ApiKeys::open(&arguments.keys, Arc::new(SystemClock), arguments.rate_limit)?;
     tokio::spawn(keys.clone().watch());
     Ok(keys)
 }

@@ -74,7 +74,7 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
     let mut signals = StopSignals::of_service()?;
     let arguments = Arc::new(arguments);
     arguments.log();
-    let keys = wire::open_keys(&arguments.keys, arguments.rate_limit)?;
+    let keys = wire::open_keys(&arguments)?;
     let tls = open_tls(&arguments)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     reload_on_hangup(keys.clone(), tls.clone())?;
@@ -165,7 +165,7 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
     };
     tokio::select! {
         ended = shutdown => ended?,
-        () = signals.received() => bail!("received a second signal: stopped immediately"),
+        () = signals.received_again() => bail!("received a second signal: stopped immediately"),
     }
     tracing::info!(target: "petstore::service", "stopped");
     Ok(())
@@ -193,7 +193,8 @@ async fn advise_if_files_missing(mut health: watch::Receiver<Health>, arguments:
              and a backup may be older; then stop the service, move the remaining files of the store away and import the export"
         } else {
             "save the pets with GET /v1/pets before you stop the service: a backup may be older, and without --admin-listen \
-             the log cannot be exported; then stop the service, and put the files back or restore the newest backup"
+             the log cannot be exported; then stop the service, and put the files back or salvage what remains (petstore log \
+             salvage); restore the newest backup only if it holds more"
         };
         tracing::error!(
             target: "petstore::service",

@@ -29,6 +29,15 @@ fn a_second_signal_stops_a_service_whose_disk_hangs() {
 }
 
 #[test]
+fn a_signal_that_is_sent_twice_at_once_counts_once() {
+    let mut app = App::start_with(&["--drain-delay", "1s"]);
+    app.signal("TERM");
+    app.signal("TERM");
+    let ended = app.wait_until_ended();
+    assert_eq!(ended.code(), Some(0), "{}", app.printed().1);
+}
+
+#[test]
 fn a_second_signal_stops_a_service_whose_log_hangs_while_closing() {
     close_on_a_hanging_disk(Some("INT"), "received a second signal");
 }
@@ -59,6 +68,7 @@ fn close_on_a_hanging_disk(second_signal: Option<&str>, said: &str) {
             app.signal("TERM");
             wait_until_held(app.pid(), "petstore-log");
             if let Some(signal) = second_signal {
+                thread::sleep(A_MOMENT);
                 app.signal(signal);
             }
             wait_until_exited(app.pid());
