@@ -16,7 +16,10 @@ use std::{
 };
 
 use adapters::{
-    access::{RateLimit, api_keys::KEY_FILE_VERSION},
+    access::{
+        RateLimit,
+        api_keys::{ApiKey, KEY_FILE_VERSION},
+    },
     http::{API_VERSION, ContactUrl, HttpSettings, Origin, ServerUrl, TrustedProxy},
 };
 use anyhow::bail;
@@ -64,6 +67,7 @@ fn variable(flag: &str) -> String {
 /// Parses the arguments; prints an error and exits if they are wrong. For `serve`, `keys` and `log`, a `PETSTORE_`
 /// variable that no command reads is an error too: with a misspelt one, a setting would silently keep its default.
 pub(crate) fn parse() -> Command {
+    check_for_keys();
     let command = Cli::try_parse().unwrap_or_else(|error| without_value(error).exit()).command;
     if matches!(command, Command::Serve(_) | Command::Keys(_) | Command::Log(_)) {
         let known: BTreeSet<OsString> = variables(&Cli::command()).chain([API_KEY_VARIABLE.into()]).collect();
@@ -79,6 +83,18 @@ pub(crate) fn parse() -> Command {
         }
     }
     command
+}
+
+/// Rejects API keys in arguments: other users can see them, and messages would repeat them. `keys` accepts one instead of its
+/// id.
+fn check_for_keys() {
+    let mut arguments = env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
+    if arguments.next().is_some_and(|command| command != "keys") && arguments.any(|text| ApiKey::is_in(&text))
+    {
+        let error = "an argument contains an API key, which other users can see: rotate the key, and pass the new one with \
+                     --api-key-file FILE or in PETSTORE_API_KEY";
+        Cli::command().error(ErrorKind::ValueValidation, error).exit();
+    }
 }
 
 /// Removes an unexpected value from an error: without its flag, a URL or key may hold a secret. A word of letters is shown,

@@ -9,7 +9,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use adapters::access::api_keys::KeyFile;
+use adapters::access::api_keys::{ApiKey, KeyFile};
 use harness::{
     App, Finished, fill_embedded, finished, key_file, petstore, program, serve, signal, wait_until,
 };
@@ -65,6 +65,51 @@ fn a_secret_in_the_wrong_place_is_not_repeated() {
     let verify = petstore(["log", "verify", "--store", "http://127.0.0.1:1", "--api-key-file", key]);
     let verify = verify.exits_with(1).says("--api-key-file is an API key, not a file");
     assert!(!verify.stderr.contains("s3cret"), "{}", verify.stderr);
+    let key = ApiKey::generate().unwrap();
+    for command in [vec!["serve", "--keys"], vec!["log", "verify", "--head"], vec!["log", "import"]] {
+        let rejected = petstore(command.into_iter().chain([key.reveal()]));
+        let rejected =
+            rejected.exits_with(2).says("an argument contains an API key, which other users can see");
+        assert!(!rejected.stderr.contains(key.reveal()), "{rejected:?}");
+    }
+}
+
+#[test]
+fn a_key_file_that_was_lost_is_not_replaced() {
+    let mut app = App::on_engine("sled", &[]);
+    app.add("Rex");
+    assert!(app.terminate().success());
+    let file = app.keys_file();
+    fs::rename(&file, file.with_extension("lost")).unwrap();
+    app.try_start_again()
+        .expect_err("the node has had keys")
+        .exits_with(1)
+        .says("does not exist: correct the path, or restore it from a backup");
+    assert!(!file.exists());
+    fs::rename(file.with_extension("lost"), &file).unwrap();
+    app.start_again();
+    assert_eq!(app.all_pets().len(), 1);
+}
+
+#[test]
+fn a_store_on_a_disk_that_is_not_mounted_is_named() {
+    let directory = TempDir::new().unwrap();
+    let link = directory.path().join("log");
+    symlink(directory.path().join("disk/log"), &link).unwrap();
+    for engine in ["sled", "sqlite"] {
+        let store = format!("{engine}:{}", link.display());
+        let sentence = "is a link whose target cannot be read: mount its disk, or correct the link\n";
+        petstore(["log", "verify", "--store", &store]).exits_with(1).says(sentence);
+        serve(&store, &[]).exits_with(1).says(sentence);
+    }
+}
+
+#[test]
+fn a_store_whose_lock_was_deleted_is_still_in_use() {
+    let app = App::on_engine("sled", &[]);
+    fs::remove_file(app.directory().join("log/lock")).unwrap();
+    let store = format!("sled:{}", app.directory().join("log").display());
+    serve(&store, &[]).exits_with(1).says("another process uses the files of the store; stop it\n");
 }
 
 #[test]
@@ -183,6 +228,7 @@ fn a_command_that_cannot_print_its_result_fails() {
         vec!["log", "stat", "--store", &store],
         vec!["log", "verify", "--store", &store],
         vec!["log", "find", "--pet", "1", "--store", &store],
+        vec!["log", "tail", "--store", &store],
         vec!["log", "import", file.to_str().unwrap(), "--store", &imported],
         vec!["log", "copy", "--from", &store, "--to", &copied],
         vec!["log", "salvage", "--from", &store, "--to", &salvaged],
@@ -206,6 +252,13 @@ fn a_command_that_cannot_print_its_result_fails() {
     let rotated = on_a_full_disk(&["keys", "rotate", &key.id().0, "--keys", keys]);
     let lost = KeyFile::at(keys).keys().unwrap()[1].id();
     rotated.exits_with(1).says(&format!("; rotate {lost} with --overlap 0s\n"));
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let issue = ["keys", "issue", "--name", "mute", "--keys", keys];
+    let issued = finished(Command::new(program()).args(issue).stderr(full)).exits_with(0);
+    assert!(
+        issued.stdout.starts_with("petstore_"),
+        "the key is printed even if nothing else can be: {issued:?}"
+    );
 }
 
 #[test]

@@ -298,7 +298,7 @@ fn a_log_that_cannot_be_read_is_reported_in_one_sentence() {
     let (admin, port) = (app.admin(), app.admin().port());
     for (address, key, words) in [
         (admin, "", "needs an API key with the scope \"log\": name its file with --api-key-file"),
-        (admin, "nonsense", "responded with 401: the service rejected the API key"),
+        (admin, "nonsense", "the service rejected the API key; it accepts a new key within two seconds"),
         (admin, "two words", "the API key must be a single word"),
         (
             admin,

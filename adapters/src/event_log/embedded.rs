@@ -112,6 +112,7 @@ impl<E: Engine> EmbeddedLog<E> {
     /// Opens the store at `path` like [`open`](Self::open), but fails if it does not exist.
     pub fn open_existing(path: impl AsRef<Path>) -> Result<Self, LogError> {
         let layout = E::layout(path.as_ref());
+        layout.check_kind()?;
         if HighWaterMark::read(&layout.mark)?.is_none() && !E::exists(&layout)? {
             let detail =
                 format!("no store at {}, although this node has applied a log there", layout.path.display());

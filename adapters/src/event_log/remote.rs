@@ -74,7 +74,10 @@ impl RemoteLog {
             .and_then(|error| Some(error["message"].as_str()?.escape_debug().to_string()));
         // A response to HEAD has no body.
         let (fault, meaning) = match status {
-            401 => (Fault::CannotOpen, "the service rejected the API key"),
+            401 => (
+                Fault::CannotOpen,
+                "the service rejected the API key; it accepts a new key within two seconds, and its log has the reason",
+            ),
             403 => (Fault::CannotOpen, "the API key lacks the log scope; issue a key that has it"),
             404 => (Fault::CannotOpen, "no log at this address; use the address of the admin listener"),
             429 => (

@@ -118,10 +118,9 @@ fn issue(file: &KeyFile, new: NewKey, now: DateTime<Utc>) -> anyhow::Result<()> 
     let issued = file.issue(new, now)?;
     if let Some(path) = &issued.new_file {
         let path = path.display();
-        writeln!(
-            io::stderr().lock(),
-            "note: created the key file {path}; a service reads it if started with --keys {path}"
-        )?;
+        output::print_error(format_args!(
+            "note: created the key file {path}; a service with --keys {path} accepts only the keys in it"
+        ));
     }
     show(&issued, "", "revoke it and issue another")
 }
@@ -133,11 +132,10 @@ fn show(Issued { key, record, .. }: &Issued, note: &str, if_not_printed: &str) -
         record.expires.map_or_else(|| "until it is revoked".to_owned(), |end| format!("until {}", time(end)));
     let limit = record.rate_limit.map_or_else(String::new, |limit| format!(", {limit}"));
     let (id, name, scopes) = (record.id(), printable(&record.name), record.scopes);
-    writeln!(
-        io::stderr().lock(),
+    output::print_error(format_args!(
         "issued key {id} (name {name}, scopes {scopes}{limit}), valid {until}\n{note}store the new key safely; it is not \
          shown again:"
-    )?;
+    ));
     writeln!(io::stdout().lock(), "{}", key.reveal())
         .map_err(|error| anyhow!("key {id} was issued but cannot be printed: {error}; {if_not_printed}"))
 }
@@ -145,7 +143,7 @@ fn show(Issued { key, record, .. }: &Issued, note: &str, if_not_printed: &str) -
 fn list(file: &KeyFile) -> anyhow::Result<()> {
     let keys = file.keys()?;
     if let Err(error) = file.check_protection() {
-        writeln!(io::stderr().lock(), "warning: {error}")?;
+        output::print_error(format_args!("warning: {error}"));
     }
     let text = table::render(&keys, Utc::now());
     output::print_document(text.as_bytes())

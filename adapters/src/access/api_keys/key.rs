@@ -41,6 +41,14 @@ impl ApiKey {
         Ok(Self::from_random(random))
     }
 
+    /// Whether the text contains a key.
+    pub fn is_in(text: &str) -> bool {
+        text.split(PREFIX).skip(1).any(|rest| {
+            let digits = rest.bytes().take_while(u8::is_ascii_alphanumeric).count();
+            digits >= BASE_32.encode_len(RANDOM_BYTES)
+        })
+    }
+
     /// The text of the key, to be shown only to its owner.
     pub fn reveal(&self) -> &str {
         &self.0

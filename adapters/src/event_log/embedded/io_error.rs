@@ -24,6 +24,9 @@ pub fn io_error(doing: &str) -> impl Fn(io::Error) -> LogError {
                 Fault::WriteFailed,
                 "make all files of the store owned and writable by the user that runs the service (chown -R, chmod -R u+rwX)",
             ),
+            io::ErrorKind::WouldBlock => {
+                (Fault::WriteFailed, "another process uses the files of the store; stop it")
+            }
             _ => (Fault::WriteFailed, "check the disk"),
         };
         fault.error(format!("{doing} failed ({error}): {what_to_do}"))

@@ -64,9 +64,15 @@ impl Layout {
         with_suffix(&self.path, ending)
     }
 
-    /// Rejects a file where a directory is expected, and vice versa.
+    /// Rejects a file where a directory is expected, and vice versa, and a link to nothing.
     pub(super) fn check_kind(&self) -> Result<(), LogError> {
-        let Ok(metadata) = self.path.metadata() else { return Ok(()) };
+        let Ok(metadata) = self.path.metadata() else {
+            if self.path.is_symlink() {
+                return Err(self
+                    .rejected("is a link whose target cannot be read: mount its disk, or correct the link"));
+            }
+            return Ok(());
+        };
         let (fits, kind) = if self.path == self.directory {
             (metadata.is_dir(), "directory")
         } else {

@@ -5,13 +5,13 @@ use std::{
     time::Duration,
 };
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use application::{
     LogAccess,
     ports::{Position, ReadBound, StoredRecord},
 };
 
-use crate::{config::SourceArgument, wire};
+use crate::{config::SourceArgument, output, wire};
 
 /// The number of existing commits that are printed first.
 const EXISTING_COMMITS: u64 = 10;
@@ -32,7 +32,7 @@ pub(super) async fn run(source: &SourceArgument, after: Option<u64>) -> anyhow::
         match print(&records) {
             // The reader has closed the pipe.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-            printed => printed?,
+            printed => printed.with_context(|| format!("cannot write to {}", output::destination()))?,
         }
         last = records.last().map_or(last, |record| record.position);
         match source.store.access() {
