@@ -70,6 +70,7 @@ mod operations {
     mod frozen_node;
     mod health;
     mod key_expiry;
+    mod key_files;
     mod key_rotation;
     mod log_output;
     mod manual;

@@ -4,7 +4,7 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{Read as _, Write as _},
     net::TcpListener,
-    os::unix::fs::{PermissionsExt as _, symlink},
+    os::unix::fs::symlink,
     path::Path,
     process::{Child, Command, Stdio},
 };
@@ -72,23 +72,6 @@ fn a_secret_in_the_wrong_place_is_not_repeated() {
             rejected.exits_with(2).says("an argument contains an API key, which other users can see");
         assert!(!rejected.stderr.contains(key.reveal()), "{rejected:?}");
     }
-}
-
-#[test]
-fn a_key_file_that_was_lost_is_not_replaced() {
-    let mut app = App::on_engine("sled", &[]);
-    app.add("Rex");
-    assert!(app.terminate().success());
-    let file = app.keys_file();
-    fs::rename(&file, file.with_extension("lost")).unwrap();
-    app.try_start_again()
-        .expect_err("the node has had keys")
-        .exits_with(1)
-        .says("does not exist: correct the path, or restore it from a backup");
-    assert!(!file.exists());
-    fs::rename(file.with_extension("lost"), &file).unwrap();
-    app.start_again();
-    assert_eq!(app.all_pets().len(), 1);
 }
 
 #[test]
@@ -289,30 +272,6 @@ fn a_store_url_that_would_lead_elsewhere_is_rejected() {
 }
 
 #[test]
-fn a_key_file_that_others_can_change_or_replace_is_rejected() {
-    let mut app = App::stopped("memory:", &[]);
-    let (directory, keys) = (app.directory().to_owned(), app.keys_file());
-    let set_modes = |directory_mode: u32, file_mode: u32| {
-        fs::set_permissions(&directory, fs::Permissions::from_mode(directory_mode)).unwrap();
-        fs::set_permissions(&keys, fs::Permissions::from_mode(file_mode)).unwrap();
-    };
-    for (directory_mode, file_mode, path, what_to_do) in [
-        (0o700, 0o620, &keys, "chmod go-w"),
-        (0o700, 0o602, &keys, "chmod go-w"),
-        (0o777, 0o600, &directory, "chmod o-w"),
-    ] {
-        set_modes(directory_mode, file_mode);
-        let rejected = app.try_start_again().expect_err("others can add keys");
-        let path = path.display();
-        rejected.exits_with(1).says(&format!(
-            "petstore: other users can write to {path} and add API keys: run {what_to_do} {path}\n"
-        ));
-    }
-    set_modes(0o1777, 0o600);
-    app.start_again();
-}
-
-#[test]
 fn a_target_that_already_holds_more_is_a_success() {
     let directory = TempDir::new().unwrap();
     let store = |name: &str| format!("sled:{}", directory.path().join(name).display());
@@ -359,31 +318,6 @@ fn an_error_in_an_environment_variable_names_its_flag() {
         let serve = &mut Command::new(program());
         finished(serve.arg("serve").env(variable, value)).exits_with(2).says(&format!("for '{flag}"));
     }
-}
-
-#[test]
-fn a_list_of_keys_warns_about_a_file_that_others_can_change() {
-    let directory = TempDir::new().unwrap();
-    let keys = directory.path().join("keys.toml");
-    let keys = keys.to_str().unwrap();
-    assert_eq!(petstore(["keys", "issue", "--name", "a", "--keys", keys]).code, Some(0));
-    assert_eq!(petstore(["keys", "list", "--keys", keys]).stderr, "");
-    fs::set_permissions(keys, fs::Permissions::from_mode(0o666)).unwrap();
-    let listed = petstore(["keys", "list", "--keys", keys]).exits_with(0);
-    assert!(listed.stderr.starts_with("warning: other users can write to "), "{listed:?}");
-}
-
-#[test]
-fn a_service_reports_a_key_file_that_becomes_writable_for_others() {
-    let app = App::start_with(&["--admin-listen", "127.0.0.1:0"]);
-    let set_mode = |mode| fs::set_permissions(app.keys_file(), fs::Permissions::from_mode(mode)).unwrap();
-    set_mode(0o666);
-    app.wait_for_log("other users can write to ");
-    assert!(app.metrics().contains("petstore_key_file_usable 0\n"));
-    assert_eq!(app.get("/v1/pets").status, 200, "the loaded keys stay active");
-    set_mode(0o600);
-    app.wait_for_log("key file usable again");
-    assert!(app.metrics().contains("petstore_key_file_usable 1\n"));
 }
 
 #[test]
