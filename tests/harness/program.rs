@@ -3,18 +3,18 @@
 use std::{
     env,
     fmt::Debug,
-    fs,
-    net::{Ipv4Addr, TcpListener},
+    fs, mem,
+    net::{Ipv4Addr, UdpSocket},
+    ops::Range,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{
-        OnceLock,
-        atomic::{AtomicU16, Ordering::Relaxed},
-    },
+    sync::{Mutex, OnceLock},
     thread,
     time::{Duration, Instant},
 };
+
+use tokio::net::TcpSocket;
 
 /// Longer than any start or stop takes on a busy machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_mins(3);
@@ -22,6 +22,8 @@ pub(crate) const TIMEOUT: Duration = Duration::from_mins(3);
 const STEP_MAX: Duration = Duration::from_secs(1);
 /// The first port that a server of a test may get.
 const FIRST_PORT: u16 = 10_000;
+/// How many ports a process reserves at once.
+const RESERVED_PORTS: u16 = 100;
 /// How often to look again for something that must happen soon.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
 
@@ -175,25 +177,39 @@ pub fn key_file(directory: &Path, key: &str) -> PathBuf {
     file
 }
 
-/// A port that was free a moment ago, and that the system gives to no client: otherwise a client could take it, or connect
-/// to itself, while its server is being restarted.
+/// A port that was free a moment ago, that only this process gets from here, and that the system gives to no client.
+/// Otherwise another could take it, or a client connect to itself, while its server is being restarted.
 pub fn free_port() -> u16 {
-    static NEXT: OnceLock<AtomicU16> = OnceLock::new();
-    let clients = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").expect("Linux has a range");
-    let end = clients.split_whitespace().next().and_then(|first| first.parse().ok()).expect("a port");
-    let ports = FIRST_PORT..end;
-    // Processes that run at the same time begin at different ports.
-    let begin = || ports.clone().nth(std::process::id() as usize * 101 % ports.len());
-    let next = NEXT.get_or_init(|| AtomicU16::new(begin().expect("there are such ports")));
+    static RESERVED: Mutex<Range<u16>> = Mutex::new(0..0);
+    let mut reserved = RESERVED.lock().expect("no panic while it is locked");
     loop {
-        let port = next.fetch_update(Relaxed, Relaxed, |port| {
-            Some(if ports.contains(&(port + 1)) { port + 1 } else { FIRST_PORT })
-        });
-        let port = port.expect("there is always a next port");
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return port;
+        match reserved.next() {
+            Some(port) if is_free(port) => return port,
+            Some(_) => {}
+            None => *reserved = reserve_ports(),
         }
     }
+}
+
+/// Whether nothing listens on a port. Does not listen itself: a process that another test starts inherits the socket until
+/// its program runs, and would keep the port in use.
+fn is_free(port: u16) -> bool {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_reuseaddr(true).expect("a setting of every socket");
+    socket.bind((Ipv4Addr::LOCALHOST, port).into()).is_ok()
+}
+
+/// Ports that no other process gets from here while this one runs: it holds a UDP socket on the first of them.
+fn reserve_ports() -> Range<u16> {
+    let clients = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").expect("Linux has a range");
+    let end = clients.split_whitespace().next().and_then(|first| first.parse().ok()).expect("a port");
+    for first in (FIRST_PORT..end).step_by(RESERVED_PORTS.into()) {
+        if let Ok(socket) = UdpSocket::bind((Ipv4Addr::LOCALHOST, first)) {
+            mem::forget(socket);
+            return first..(first + RESERVED_PORTS).min(end);
+        }
+    }
+    panic!("other processes have reserved all ports");
 }
 
 /// The end of a wait. Time in which this process was stopped, or got no processor, counts as one second at most.
