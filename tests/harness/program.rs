@@ -181,7 +181,7 @@ pub fn key_file(directory: &Path, key: &str) -> PathBuf {
 /// Otherwise another could take it, or a client connect to itself, while its server is being restarted.
 pub fn free_port() -> u16 {
     static RESERVED: Mutex<Range<u16>> = Mutex::new(0..0);
-    let mut reserved = RESERVED.lock().expect("no panic while it is locked");
+    let mut reserved = RESERVED.lock().expect("there were ports to reserve");
     loop {
         match reserved.next() {
             Some(port) if is_free(port) => return port,
