@@ -1,5 +1,5 @@
-//! The storage engines, and the log of a running service (`remote`). All engines store the same bytes, and none of them
-//! interprets the bytes.
+//! The storage engines, and the log of a running service (`remote`). All engines store the same bytes, and read at
+//! most their envelope.
 
 pub mod embedded;
 #[cfg(any(feature = "nats", feature = "postgres"))]

@@ -121,7 +121,7 @@ pub struct StorageStats {
     pub disk_reserved: Option<u64>,
 }
 
-/// One encoded commit. Engines store the bytes unchanged and never interpret them.
+/// One encoded commit. Engines store the bytes unchanged, and read at most their [envelope](crate::log::codec::envelope).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// The id inside the bytes, so that engines can compare ids without decoding.

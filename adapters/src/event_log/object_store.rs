@@ -270,7 +270,7 @@ impl ObjectLog {
         let end = self.end.borrow();
         let Some(newest) = &end.newest else { return expected == Version::START };
         newest.position == expected.position && expected.commit.is_some() && {
-            let id = newest.id.or_else(|| codec::decode(&newest.bytes).ok().map(|commit| commit.id));
+            let id = newest.id.or_else(|| codec::envelope(&newest.bytes).map(|(_, id, _)| id));
             id == expected.commit
         }
     }

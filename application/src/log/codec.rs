@@ -15,7 +15,10 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    log::commit::{Commit, CommitId, Entry, NodeId, OwnerId, Position},
+    log::{
+        commit::{Commit, CommitId, Entry, NodeId, OwnerId, Position},
+        digest::Digest,
+    },
     node::idempotency::RequestKey,
     ports::{Fault, LogError, Record, StoredRecord},
 };
@@ -58,6 +61,15 @@ pub fn encode(commit: &Commit) -> Record {
 pub fn decode(bytes: &[u8]) -> Result<Commit, LogError> {
     let body = check_checksum(bytes)?;
     fast_decoder::read(body).map_or_else(|| parse(bytes), Ok)
+}
+
+/// Reads the position, the id and the hash of the history before it from a record, without checking the rest. For engines
+/// that do not store them next to the bytes.
+pub fn envelope(bytes: &[u8]) -> Option<(Position, CommitId, Digest)> {
+    fast_decoder::envelope(bytes).or_else(|| {
+        let commit: Envelope<'_> = serde_json::from_slice(bytes).ok()?;
+        Some((Position(commit.position), CommitId(commit.id), commit.previous.parse().ok()?))
+    })
 }
 
 /// Decodes a stored record, and checks that it is the commit of the position and of the id under which it is stored.

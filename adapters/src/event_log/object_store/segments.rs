@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use application::{
     Digest,
+    log::codec,
     ports::{LogError, Position},
 };
 use futures_util::{StreamExt as _, future, stream};
@@ -25,8 +26,6 @@ const COMMITS_MAX: u64 = 1_000;
 const BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// The maximum number of commits in a segment: its last object may have as many as a whole segment.
 const SPAN_MAX: usize = 2_000;
-/// The part of a record that has the hash of the one before it, in bytes.
-const ENVELOPE_MAX: usize = 256;
 /// The number of segments that are read at the same time.
 const PARALLEL_READS: usize = 4;
 /// How long a node that closes its log creates segments. The next node creates the others.
@@ -63,9 +62,8 @@ async fn head_of_chain(object: Object) -> (Object, Option<Digest>) {
         let mut hashes = object.records.iter().map(|record| Digest::of(&record.bytes));
         let mut last = hashes.next();
         for (record, hash) in object.records[1..].iter().zip(hashes) {
-            let previous = format!("\"previous\":\"{}\"", last.expect("the first record has a hash"));
-            let envelope = &record.bytes[..record.bytes.len().min(ENVELOPE_MAX)];
-            if !envelope.windows(previous.len()).any(|part| part == previous.as_bytes()) {
+            let previous = codec::envelope(&record.bytes).map(|(_, _, previous)| previous);
+            if previous != last {
                 return (object, None);
             }
             last = Some(hash);

@@ -8,9 +8,12 @@ use chrono::DateTime;
 use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName, PetStatus};
 use uuid::Uuid;
 
-use super::node_id;
+use super::{ENVELOPE_SIZE_BOUND, node_id};
 use crate::{
-    log::commit::{Commit, CommitId, Entry, OwnerId, Position},
+    log::{
+        commit::{Commit, CommitId, Entry, OwnerId, Position},
+        digest::Digest,
+    },
     node::idempotency::RequestKey,
 };
 
@@ -18,16 +21,18 @@ const UUID_LEN: usize = 36;
 /// The first bytes of every event.
 const EVENT_OPEN: &str = r#"{"type":"pet_added","v":1,"pet":{"id":"#;
 
+/// Reads the first fields of a record. `None` means that serde has to decode it.
+pub(super) fn envelope(record: &[u8]) -> Option<(Position, CommitId, Digest)> {
+    let head = record.get(..ENVELOPE_SIZE_BOUND).unwrap_or(record);
+    // The end may be a part of a character.
+    let head = str::from_utf8(head).or_else(|error| str::from_utf8(&head[..error.valid_up_to()]));
+    Text(head.ok()?).envelope()
+}
+
 /// Decodes a record without its checksum, which must match. `None` means that serde has to decode it.
 pub(super) fn read(body: &[u8]) -> Option<Commit> {
     let mut text = Text(str::from_utf8(body).ok()?);
-    text.skip(r#"{"v":1,"position":"#)?;
-    let position = Position(text.unsigned()?);
-    text.skip(r#","id":""#)?;
-    let id = text.quoted().filter(|id| id.len() == UUID_LEN)?;
-    let id = CommitId(Uuid::try_parse(id).ok()?);
-    text.skip(r#","previous":""#)?;
-    let previous = text.quoted()?.parse().ok()?;
+    let (position, id, previous) = text.envelope()?;
     text.skip(r#","node":""#)?;
     let node = node_id(text.quoted()?)?;
     text.skip(r#","time":""#)?;
@@ -49,6 +54,16 @@ impl<'a> Text<'a> {
     fn skip(&mut self, expected: &str) -> Option<()> {
         self.0 = self.0.strip_prefix(expected)?;
         Some(())
+    }
+
+    fn envelope(&mut self) -> Option<(Position, CommitId, Digest)> {
+        self.skip(r#"{"v":1,"position":"#)?;
+        let position = Position(self.unsigned()?);
+        self.skip(r#","id":""#)?;
+        let id = self.quoted().filter(|id| id.len() == UUID_LEN)?;
+        let id = CommitId(Uuid::try_parse(id).ok()?);
+        self.skip(r#","previous":""#)?;
+        Some((position, id, self.quoted()?.parse().ok()?))
     }
 
     /// The rest of a text whose opening quote was skipped.

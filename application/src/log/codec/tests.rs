@@ -108,6 +108,18 @@ fn a_record_of_another_format_is_named_and_never_skipped() {
 }
 
 #[test]
+fn the_envelope_is_read_in_every_spelling_that_is_decoded() {
+    let commit = the_golden_commit();
+    let expected = Some((commit.position, commit.id, commit.previous));
+    assert_eq!(envelope(GOLDEN), expected);
+    let spaced = sealed(&(golden_body().replacen("\"position\":", "\"position\": ", 1) + "}"));
+    assert_eq!((decode(&spaced), envelope(&spaced)), (Ok(commit), expected));
+    for other in [&b""[..], b"hello", &GOLDEN[..100], br#"{"v":1,"position":42}"#] {
+        assert_eq!(envelope(other), None);
+    }
+}
+
+#[test]
 fn the_format_in_another_spelling_is_damage() {
     let body = golden_body();
     for version in ["\"v\": 1,", "\"v\":1 ,", "\"v\":-1,", "\"w\":1,"] {
