@@ -120,9 +120,13 @@ struct Envelope<'a> {
     v: u64,
     position: u64,
     id: Uuid,
+    #[serde(borrow)]
     previous: Cow<'a, str>,
+    #[serde(borrow)]
     node: Cow<'a, str>,
+    #[serde(borrow)]
     time: Cow<'a, str>,
+    #[serde(borrow)]
     events: Vec<EventFields<'a>>,
 }
 
@@ -130,9 +134,12 @@ struct Envelope<'a> {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct EventFields<'a> {
+    #[serde(borrow)]
     r#type: Cow<'a, str>,
     v: u64,
+    #[serde(borrow)]
     pet: PetFields<'a>,
+    #[serde(borrow)]
     by: Cow<'a, str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     request_key: Option<Cow<'a, str>>,
@@ -142,6 +149,7 @@ struct EventFields<'a> {
 #[serde(rename_all = "camelCase")]
 struct PetFields<'a> {
     id: i64,
+    #[serde(borrow)]
     name: Cow<'a, str>,
     category_id: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
