@@ -138,9 +138,12 @@ impl<E: Engine> LogSource for EmbeddedLog<E> {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let shared = self.shared.clone();
         // Engines block on the disk.
-        self.unblocking(task::spawn_blocking(move || shared.read(after, bound)))
-            .await
-            .map_err(|_| stopped())?
+        let read = self.unblocking(task::spawn_blocking(move || shared.read(after, bound))).await;
+        read.unwrap_or_else(|error| match error.try_into_panic() {
+            Ok(panic) => Err(panics::read_panicked(&*panic)),
+            // The runtime is shutting down.
+            Err(_cancelled) => Err(stopped()),
+        })
     }
 
     async fn head(&self) -> Result<Position, LogError> {

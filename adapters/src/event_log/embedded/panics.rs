@@ -13,9 +13,11 @@ thread_local! {
     static CATCHING: Cell<bool> = const { Cell::new(false) };
 }
 
+const PROBABLY_DAMAGED: &str = "its files are probably damaged";
+
 /// Calls an engine that reads or opens its files. A panic then almost always means damaged files.
 pub(crate) fn reading<T>(doing: &str, call: impl FnOnce() -> Result<T, LogError>) -> Result<T, LogError> {
-    catch(doing, Fault::Damaged, "its files are probably damaged", call)
+    catch(doing, Fault::Damaged, PROBABLY_DAMAGED, call)
 }
 
 /// Calls an engine that writes or syncs its files. Reopening shows whether they are intact.
@@ -35,10 +37,17 @@ fn catch<T>(
     // Unwind-safe, because the engine is closed and reopened after a panic.
     let outcome = panic::catch_unwind(AssertUnwindSafe(call));
     CATCHING.set(outer);
-    outcome.unwrap_or_else(|panic| {
-        let message = message(&*panic);
-        Err(fault.error(format!("{doing} failed inside the storage engine ({message}): {what_to_do}")))
-    })
+    outcome.unwrap_or_else(|panic| Err(failed(doing, fault, what_to_do, &*panic)))
+}
+
+/// The error of a read whose task panicked, which [`reading`] could not prevent.
+pub(crate) fn read_panicked(panic: &(dyn Any + Send)) -> LogError {
+    failed("reading the log", Fault::Damaged, PROBABLY_DAMAGED, panic)
+}
+
+fn failed(doing: &str, fault: Fault, what_to_do: &str, panic: &(dyn Any + Send)) -> LogError {
+    let message = message(panic);
+    fault.error(format!("{doing} failed inside the storage engine ({message}): {what_to_do}"))
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {

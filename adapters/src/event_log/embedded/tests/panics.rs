@@ -36,8 +36,12 @@ pub(crate) async fn an_engine_that_panics_while_it_reads_makes_that_read_fail_an
     let path = store::<E>(&directory);
     let log = EmbeddedLog::<PanicsOnDemand<E>>::open(&path).unwrap();
     append_up_to(&log, 3).await;
-    demand(&path, "read");
-    assert_eq!(log.read(Position(1), ReadBound::BATCH).await.unwrap_err().fault, Fault::Damaged);
+    for (what, message) in [("read", "on demand"), ("read twice", "for the last time")] {
+        demand(&path, what);
+        let error = log.read(Position(1), ReadBound::BATCH).await.unwrap_err();
+        assert!(error.fault == Fault::Damaged && error.detail.contains(message), "{what}: {error}");
+        assert_eq!(log.head().await, Ok(Position(3)), "the log thread is not concerned");
+    }
     demand(&path, "nothing");
     assert_eq!(log.read(Position(1), ReadBound::BATCH).await.unwrap().len(), 2);
     append_up_to(&log, 4).await;
