@@ -2,7 +2,6 @@
 
 use std::net::Ipv4Addr;
 
-use application::{LogAccess, Options, PetStore};
 use axum::http::Request;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -14,12 +13,7 @@ use tokio::{
 
 use super::*;
 use crate::access::{Authenticator, KeyId, Principal, RejectedKey, Scopes};
-use crate::{
-    event_log::memory::MemoryLog,
-    http::{HttpSettings, serve},
-    read_model::MemoryReadModel,
-    system::SystemClock,
-};
+use crate::http::{HttpSettings, serve};
 
 pub(super) const SETTINGS: ListenerSettings =
     ListenerSettings { connections_max: 100, connections_per_address: None, drain: Duration::from_secs(10) };
@@ -55,13 +49,10 @@ struct Server {
     task: JoinHandle<()>,
 }
 
-async fn start(settings: ListenerSettings) -> Server {
+fn start(settings: ListenerSettings) -> Server {
     let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
     let state = Arc::new(AppState::new(Arc::new(AnyKey), HttpSettings::default()));
-    let (log, pets) = (Arc::<MemoryLog>::default(), Box::<MemoryReadModel>::default());
-    let store = PetStore::open(log, pets, Arc::new(SystemClock), Options::new(LogAccess::Exclusive)).await;
-    state.open(Arc::new(store.unwrap()));
     let (shutdown, stop) = oneshot::channel();
     let stopped = Box::pin(async { stop.await.unwrap() });
     let task = tokio::spawn(serve(listener, state.clone(), settings, stopped));
@@ -69,20 +60,20 @@ async fn start(settings: ListenerSettings) -> Server {
 }
 
 impl Server {
-    /// A connection that is known to be accepted: it has had a response.
+    /// A connection that is known to be accepted: it has had a response. There is no store yet.
     async fn connect(&self) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         stream.write_all(LIST).await.unwrap();
         let mut response = [0; 15];
         stream.read_exact(&mut response).await.unwrap();
-        assert_eq!(&response, b"HTTP/1.1 200 OK");
+        assert_eq!(&response, b"HTTP/1.1 503 Se");
         stream
     }
 }
 
 #[tokio::test]
 async fn a_stopping_server_closes_idle_connections_and_returns() {
-    let server = start(SETTINGS).await;
+    let server = start(SETTINGS);
     let mut idle = server.connect().await;
     server.shutdown.send(()).unwrap();
     server.task.await.unwrap();
@@ -93,7 +84,7 @@ async fn a_stopping_server_closes_idle_connections_and_returns() {
 
 #[tokio::test]
 async fn connections_that_do_not_finish_in_time_are_closed() {
-    let server = start(ListenerSettings { drain: Duration::ZERO, ..SETTINGS }).await;
+    let server = start(ListenerSettings { drain: Duration::ZERO, ..SETTINGS });
     let mut slow = TcpStream::connect(server.address).await.unwrap();
     slow.write_all(&LIVEZ[..20]).await.unwrap();
     let _accepted_after_it = server.connect().await;
@@ -107,7 +98,7 @@ async fn connections_that_do_not_finish_in_time_are_closed() {
 
 #[tokio::test]
 async fn an_unauthenticated_client_does_not_delay_the_stop() {
-    let server = start(ListenerSettings { drain: Duration::from_hours(1), ..SETTINGS }).await;
+    let server = start(ListenerSettings { drain: Duration::from_hours(1), ..SETTINGS });
     let half_a_head = &LIVEZ[..20];
     let half_a_body = b"POST /v1/pets HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\n{";
     let http2_without_acknowledgements = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
