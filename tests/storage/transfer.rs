@@ -201,6 +201,17 @@ async fn an_incomplete_export_is_rejected_at_the_line_where_it_breaks() {
 }
 
 #[tokio::test]
+async fn a_manifest_that_counts_events_in_an_empty_log_is_rejected() {
+    let empty = String::from_utf8(exported(&MemoryLog::default()).await).unwrap();
+    transfer::check_export(empty.as_bytes(), &mut Cut::default())
+        .await
+        .expect("it has no records and no events");
+    let wrong = empty.replace(r#""events":0"#, r#""events":7"#);
+    let rejected = transfer::check_export(wrong.as_bytes(), &mut Cut::default()).await;
+    assert!(matches!(rejected, Err(ExportError::NotAnExport { line: 1, .. })), "{rejected:?}");
+}
+
+#[tokio::test]
 async fn a_line_of_an_export_is_read_only_up_to_the_largest_record() {
     let endless = BufReader::new(io::repeat(b'x'));
     let rejected = transfer::check_export(endless, &mut Cut::default()).await.unwrap_err().to_string();

@@ -170,17 +170,23 @@ impl Tally {
         line.starts_with(MANIFEST)
     }
 
-    /// Whether this manifest describes exactly these records. Events are compared if they were counted.
+    /// Whether this manifest describes exactly these records and their events.
     pub fn matches(&self, manifest: &[u8]) -> bool {
+        self.stated_events(manifest) == Some(self.events)
+    }
+
+    /// The number of events in this manifest, if it describes exactly these records. For a tally without their commits.
+    pub fn stated_events(&self, manifest: &[u8]) -> Option<u64> {
         let Ok(LastLine::Manifest { first, last, commits, events, bytes, sha256, head, .. }) =
             serde_json::from_slice(manifest)
         else {
-            return false;
+            return None;
         };
-        (first, last, commits, bytes) == (self.first(), self.position().0, self.commits(), self.bytes)
+        let is_described = (first, last, commits, bytes)
+            == (self.first(), self.position().0, self.commits(), self.bytes)
             && sha256 == self.digest().to_string()
-            && head == self.head_hash().map(|head| head.to_string())
-            && (self.events == 0 || events == self.events)
+            && head == self.head_hash().map(|head| head.to_string());
+        is_described.then_some(events)
     }
 
     fn first(&self) -> u64 {

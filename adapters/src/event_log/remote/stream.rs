@@ -162,7 +162,7 @@ impl RecordStream {
     fn take(&mut self) -> Result<Option<StoredRecord>, LogError> {
         let Some(line) = self.line.take() else { return Ok(None) };
         if Tally::is_manifest(&line) {
-            if !self.tally.matches(&line) {
+            if self.tally.stated_events(&line).is_none() {
                 return Err(self.damaged("is a manifest that does not match the lines before it"));
             }
             self.has_ended = true;
