@@ -42,13 +42,17 @@ impl StoreUrl {
     /// Whether both are the same log, as far as this is known without asking a server.
     pub(crate) fn is_same_as(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Engine { engine, place }, Self::Engine { engine: other, place: other_place }) => {
+            (Self::Engine { engine, place }, Self::Engine { engine: other_engine, place: other_place }) => {
                 let same_place = match engine.location {
                     Location::Path => canonical(place) == canonical(other_place),
-                    Location::Server { .. } => place == other_place,
+                    Location::Server { .. } => {
+                        let others = servers(other_place);
+                        self.log_name() == other.log_name()
+                            && servers(place).iter().any(|server| others.contains(server))
+                    }
                     Location::Memory => false,
                 };
-                ptr::eq(*engine, *other) && same_place
+                ptr::eq(*engine, *other_engine) && same_place
             }
             (Self::Service(one), Self::Service(other)) => one == other,
             (Self::Engine { .. }, Self::Service(_)) | (Self::Service(_), Self::Engine { .. }) => false,
@@ -81,6 +85,13 @@ impl StoreUrl {
             Self::Engine { .. } | Self::Service(_) => None,
         }
     }
+}
+
+/// The servers of a URL, without the port that PostgreSQL has by default. The name of a bucket counts as a server.
+fn servers(url: &str) -> Vec<String> {
+    let url = redacted(url);
+    let hosts = url.split_once("://").map_or("", |(_, place)| place.split('/').next().unwrap_or(place));
+    hosts.split(',').map(|host| host.strip_suffix(":5432").unwrap_or(host).to_ascii_lowercase()).collect()
 }
 
 /// The same path for every spelling: absolute, without `..` and without a slash at its end.
@@ -260,6 +271,32 @@ mod tests {
             assert_ne!(name(one), name(other));
         }
         assert_eq!(name("memory:"), None);
+    }
+
+    #[test]
+    fn a_log_on_a_server_is_the_same_for_every_spelling_of_its_url() {
+        let is_same = |one: &str, other: &str| {
+            let [one, other] = [one, other].map(|url| url.parse::<StoreUrl>().unwrap());
+            assert_eq!(one.is_same_as(&other), other.is_same_as(&one));
+            one.is_same_as(&other)
+        };
+        for (one, other) in [
+            ("postgres://me@h/db", "postgresql://you:secret@H:5432/db?connect_timeout=3"),
+            ("postgres://me@h,i/db", "postgres://me@i/db"),
+            ("nats://a:b@h:1/S", "nats://h:1,i:1/S?tls=off"),
+            ("s3://b/p", "s3://b/p/"),
+        ] {
+            assert!(is_same(one, other), "{one} {other}");
+        }
+        for (one, other) in [
+            ("postgres://me@h/db", "postgres://me@i/db"),
+            ("postgres://me@h/db", "postgres://me@h:5433/db"),
+            ("postgres://me@h/db", "postgres://me@h/other"),
+            ("nats://h:1/S", "nats://h:1/T"),
+            ("s3://b/p", "s3://c/p"),
+        ] {
+            assert!(!is_same(one, other), "{one} {other}");
+        }
     }
 
     #[test]
