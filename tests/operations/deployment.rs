@@ -10,8 +10,8 @@ use std::{
 };
 
 use harness::{
-    App, Gateway, REX, Startup, free_port, key_file, not_run, petstore, program, python_tool, root, signal,
-    succeed, wait_until,
+    App, Gateway, REX, Startup, files_below, free_port, key_file, not_run, petstore, program, python_tool,
+    root, signal, succeed, wait_until,
 };
 use regex::Regex;
 use rustix::process::geteuid;
@@ -123,6 +123,10 @@ fn prometheus_and_kubernetes_accept_their_files() {
     let monitoring = root().join("docs/monitoring");
     let check = |config: PathBuf| succeed(Command::new("promtool").args(["check", "config"]).arg(config));
     check(monitoring.join("prometheus.yml"));
+    for name in ["prometheus.yml", "prometheus-kubernetes.yml"] {
+        let config = fs::read_to_string(monitoring.join(name)).unwrap();
+        assert!(config.contains("\n  evaluation_interval: 15s\n"), "{name}: alerts fire late");
+    }
     // The configuration for a cluster names the file of a key.
     let directory = tempfile::tempdir().unwrap();
     let config = fs::read_to_string(monitoring.join("prometheus-kubernetes.yml")).unwrap();
@@ -155,6 +159,19 @@ fn every_variable_in_the_files_is_a_setting_of_the_service() {
         }
     }
     assert!(found > 10, "{found} variables");
+}
+
+/// Copied as it is, a trusted range would let every machine in it forge client addresses.
+#[test]
+fn no_file_trusts_a_proxy_before_it_is_named() {
+    for path in files_below(&root().join("docs/deploy")) {
+        let text = fs::read_to_string(&path).unwrap();
+        let settings = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+        let trusting: Vec<_> = settings
+            .filter(|line| line.contains("TRUSTED_PROXY") || line.contains("--trusted-proxy"))
+            .collect();
+        assert!(trusting.is_empty(), "{}: {trusting:?}", path.display());
+    }
 }
 
 /// A directory of backups, and what makes one.
