@@ -56,6 +56,9 @@ fn the_package_holds_the_program_and_what_belongs_to_it() {
         ("-rw-r--r--", "usr/share/fish/vendor_completions.d/petstore.fish"),
         ("-rw-r--r--", "usr/share/doc/petstore/copyright"),
         ("-rw-r--r--", "usr/share/doc/petstore/NOTICE"),
+        ("-rw-r--r--", "usr/share/doc/petstore/docs/runbook.md"),
+        ("-rw-r--r--", "usr/share/doc/petstore/docs/monitoring/alerts.yml"),
+        ("-rwxr-xr-x", "usr/share/doc/petstore/docs/deploy/petstore-backup"),
     ] {
         let line = listed.lines().find(|line| line.ends_with(&format!(" ./{path}")));
         let line = line.unwrap_or_else(|| panic!("{path} in {listed}"));
