@@ -28,7 +28,11 @@ fn reads_and_writes_have_probes_of_their_own() {
     assert_eq!(listeners.map(codes), [[0, 0, 0]; 2]);
     // Nothing can be written any more, and everything can be read.
     fs::rename(&store, store.with_extension("moved")).unwrap();
-    assert_eq!(app.post(REX).status, 503);
+    let rejected = app.post(REX);
+    rejected.error(503, "unavailable");
+    for response in [rejected, app.probe("/readyz")] {
+        assert_eq!(response.header("retry-after"), Some("5"), "nothing changes in a second");
+    }
     assert_eq!(listeners.map(codes), [[1, 0, 1]; 2]);
     let output = health(app.address(), &["--probe", "writes"]);
     assert!(output.stdout.contains("were deleted, moved or replaced"), "{output:?}");

@@ -100,10 +100,9 @@ impl Allowance {
 }
 
 impl Balance {
-    /// The time after which the allowance is full again at the latest.
-    pub fn restored_in(self) -> Duration {
-        let RateLimit { requests, period, .. } = self.limit;
-        period / requests.get() * requests.get().saturating_sub(self.remaining)
+    /// The time after which one more request is available, at the latest.
+    pub fn next_in(self) -> Duration {
+        self.wait.unwrap_or(self.limit.period / self.limit.requests.get())
     }
 }
 
@@ -137,11 +136,12 @@ mod tests {
         for remaining in [2, 1, 0] {
             let balance = allowance.take();
             assert_eq!((balance.remaining, balance.wait), (remaining, None));
+            assert_eq!(balance.next_in().as_secs(), 1_200);
         }
         let rejected = allowance.take();
-        let wait = rejected.wait.expect("over the limit").as_secs();
-        assert!((1_100..=1_200).contains(&wait), "a third of an hour: {wait}");
-        assert_eq!(rejected.restored_in().as_secs(), 3_600);
+        let wait = rejected.wait.expect("over the limit");
+        assert!((1_100..=1_200).contains(&wait.as_secs()), "a third of an hour: {wait:?}");
+        assert_eq!(rejected.next_in(), wait);
     }
 
     #[test]

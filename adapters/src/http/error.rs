@@ -19,8 +19,10 @@ use crate::access::{RejectedKey, Scope};
 /// The media type of the API.
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// `Retry-After` of a 503, in seconds.
-const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
+/// `Retry-After` of a 503 that ends without an operator.
+const RETRY_SOON: HeaderValue = HeaderValue::from_static("1");
+/// `Retry-After` of a 503 that an operator has to correct.
+const RETRY_LATER: HeaderValue = HeaderValue::from_static("5");
 
 const CHALLENGE: HeaderValue = HeaderValue::from_static(r#"Bearer realm="petstore""#);
 const CHALLENGE_INVALID_KEY: HeaderValue =
@@ -67,7 +69,9 @@ pub(crate) enum ApiError {
     #[error("{0}")]
     Busy(&'static str),
     #[error("{0}")]
-    Unavailable(Cow<'static, str>),
+    Unavailable(&'static str),
+    #[error("{0}")]
+    LogUnavailable(Fault),
     /// Unavailable until an operator acts, so without `Retry-After`.
     #[error("{0}")]
     PetLimitReached(String),
@@ -110,7 +114,7 @@ impl ApiError {
                 (StatusCode::TOO_MANY_REQUESTS, "rate_limited")
             }
             Self::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
-            Self::Unavailable(_) | Self::PetLimitReached(_) => {
+            Self::Unavailable(_) | Self::LogUnavailable(_) | Self::PetLimitReached(_) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
             }
             Self::NotCaughtUp => (StatusCode::SERVICE_UNAVAILABLE, "not_caught_up"),
@@ -122,11 +126,14 @@ impl ApiError {
         if let Self::RateLimited(seconds) | Self::TooManyFailedKeys(seconds, _) = self {
             return Some((RETRY_AFTER, (*seconds).into()));
         }
+        if let Self::LogUnavailable(fault) = self {
+            return Some((RETRY_AFTER, retry_after(Some(*fault))));
+        }
         match self.status() {
             StatusCode::UNAUTHORIZED if *self == Self::MissingKey => Some((WWW_AUTHENTICATE, CHALLENGE)),
             StatusCode::UNAUTHORIZED => Some((WWW_AUTHENTICATE, CHALLENGE_INVALID_KEY)),
             StatusCode::SERVICE_UNAVAILABLE if matches!(self, Self::PetLimitReached(_)) => None,
-            StatusCode::SERVICE_UNAVAILABLE => Some((RETRY_AFTER, RETRY_AFTER_SECONDS)),
+            StatusCode::SERVICE_UNAVAILABLE => Some((RETRY_AFTER, RETRY_SOON)),
             // The rest of the body would be parsed as the next request. hyper drops the header on HTTP/2.
             StatusCode::REQUEST_TIMEOUT => Some((CONNECTION, HeaderValue::from_static("close"))),
             _ => None,
@@ -157,9 +164,17 @@ impl ApiError {
     }
 }
 
-/// The response of a probe that reports a node as not ready, with its own body.
-pub(super) fn not_ready(report: Vec<u8>) -> Response {
-    let headers = [(CONTENT_TYPE, JSON), (RETRY_AFTER, RETRY_AFTER_SECONDS)];
+/// When to retry a request that failed because of the log, if it did.
+fn retry_after(fault: Option<Fault>) -> HeaderValue {
+    match fault {
+        Some(Fault::Full | Fault::Damaged | Fault::FilesMissing) => RETRY_LATER,
+        Some(_) | None => RETRY_SOON,
+    }
+}
+
+/// The response of a probe that reports a node as not ready because of this fault, if there is one, with its own body.
+pub(super) fn not_ready(report: Vec<u8>, fault: Option<Fault>) -> Response {
+    let headers = [(CONTENT_TYPE, JSON), (RETRY_AFTER, retry_after(fault))];
     (StatusCode::SERVICE_UNAVAILABLE, headers, report).into_response()
 }
 
@@ -175,7 +190,7 @@ impl IntoResponse for ApiError {
 
 impl From<Fault> for ApiError {
     fn from(fault: Fault) -> Self {
-        Self::Unavailable(fault.to_string().into())
+        Self::LogUnavailable(fault)
     }
 }
 

@@ -31,6 +31,9 @@ struct Report {
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+    /// For `Retry-After`.
+    #[serde(skip)]
+    fault: Option<Fault>,
     #[serde(skip_serializing_if = "Option::is_none")]
     engine: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,8 +49,9 @@ struct Report {
 /// `GET /livez`: 503 when a part of the service has ended that only a restart brings back.
 pub(crate) async fn live(State(state): State<Arc<AppState>>) -> Response {
     if state.opened().is_some_and(|store| store.health().needs_restart()) {
-        let reason = Some(Fault::Stopped.to_string());
-        return Report { status: "stopped", reason, ..Report::default() }.into_response();
+        let fault = Fault::Stopped;
+        let (reason, fault) = (Some(fault.to_string()), Some(fault));
+        return Report { status: "stopped", reason, fault, ..Report::default() }.into_response();
     }
     ([(CONTENT_TYPE, JSON)], r#"{"status":"alive"}"#).into_response()
 }
@@ -60,8 +64,8 @@ pub(crate) fn ready(
 ) -> impl Fn(State<Arc<AppState>>, HeaderMap) -> Ready<Response> + Clone {
     move |State(state), headers| {
         let store = state.opened();
-        let reason = store.and_then(|store| obstacle(&store.health()).map(|error| error.fault.to_string()));
-        let status = match (state.is_draining(), store, &reason) {
+        let fault = store.and_then(|store| obstacle(&store.health()).map(|error| error.fault));
+        let status = match (state.is_draining(), store, fault) {
             (true, _, _) => "draining",
             (false, None, _) => "starting",
             (false, Some(_), Some(_)) => "unavailable",
@@ -75,7 +79,8 @@ pub(crate) fn ready(
         let is_shown = may_see_position(&state, &headers);
         let report = Report {
             status,
-            reason,
+            reason: fault.map(|fault| fault.to_string()),
+            fault,
             engine: durability.as_ref().map(|durability| durability.engine),
             durability: durability.map(|it| json!({ "level": it.level.name(), "promise": it.promise })),
             position: is_shown.then_some(position.0),
@@ -88,6 +93,10 @@ pub(crate) fn ready(
 impl IntoResponse for Report {
     fn into_response(self) -> Response {
         let json = serde_json::to_vec(&self).expect("texts and numbers are always JSON");
-        if self.status == READY { ([(CONTENT_TYPE, JSON)], json).into_response() } else { not_ready(json) }
+        if self.status == READY {
+            ([(CONTENT_TYPE, JSON)], json).into_response()
+        } else {
+            not_ready(json, self.fault)
+        }
     }
 }

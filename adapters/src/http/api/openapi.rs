@@ -35,7 +35,7 @@ fn servers(settings: &HttpSettings) -> Value {
 #[cfg(test)]
 mod tests {
     use crate::access::{RejectedKey, Scope};
-    use application::Limit;
+    use application::{Limit, ports::Fault};
     use axum::http::HeaderMap;
     use domain::{PetId, PetName, PetStatus};
     use regex::Regex;
@@ -76,7 +76,7 @@ mod tests {
             ApiError::RateLimited(1),
             ApiError::TooManyFailedKeys(1, RejectedKey::Unknown),
             ApiError::Busy("too many requests are waiting"),
-            ApiError::Unavailable("a write to storage failed".into()),
+            Fault::WriteFailed.into(),
             ApiError::NotCaughtUp,
         ]
     }

@@ -12,13 +12,13 @@ use crate::{
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// Adds the headers: the policy, the number of requests that remain, and the seconds after which the full number is
-/// restored at the latest.
+/// Adds the headers: the policy, the number of requests that remain, and the seconds after which there is one more at the
+/// latest. Over the limit, these are the seconds of `Retry-After`.
 pub(crate) fn add_headers(balance: Balance, headers: &mut HeaderMap) {
     let RateLimit { requests, period, .. } = balance.limit;
     let policy = format!("\"key\";q={requests};w={}", period.as_secs());
     headers.insert(RATELIMIT_POLICY, header_value(policy));
-    let state = format!("\"key\";r={};t={}", balance.remaining, seconds(balance.restored_in()));
+    let state = format!("\"key\";r={};t={}", balance.remaining, seconds(balance.next_in()));
     headers.insert(RATELIMIT, header_value(state));
 }
 
