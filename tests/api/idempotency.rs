@@ -29,7 +29,7 @@ fn a_repeated_request_gets_the_first_response_again() {
         assert_eq!((again.status, again.header("idempotency-replayed")), (201, Some("true")));
         assert_eq!((&again.body, again.header("location")), (&first.body, first.header("location")));
     }
-    send(&app, &key, "order-1", r#"{"name":"Bella","categoryId":7}"#).error(409, "idempotency_key_reused");
+    send(&app, &key, "order-1", r#"{"name":"Bella","categoryId":7}"#).error(422, "idempotency_key_reused");
     app.terminate();
     let exported = petstore(["log", "export", "--store", app.store()]).stdout;
     assert_eq!(exported.matches("pet_added").count(), 1, "one event: {exported}");

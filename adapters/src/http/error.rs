@@ -48,14 +48,14 @@ pub(crate) enum ApiError {
     MethodNotAllowed,
     #[error("the body took too long to arrive")]
     RequestTimeout,
-    #[error("this Idempotency-Key was already used for a different pet: choose a new one")]
-    IdempotencyKeyReused,
     #[error("If-Match does not match the current ETag")]
     PreconditionFailed,
     #[error("the body must be at most {} KiB", BODY_MAX / 1024)]
     PayloadTooLarge,
     #[error("{0}")]
     UnsupportedMediaType(&'static str),
+    #[error("this Idempotency-Key was already used for a different pet: choose a new one")]
+    IdempotencyKeyReused,
     #[error("internal error: report the X-Request-Id to the operator")]
     Internal,
     #[error("{0}")]
@@ -104,10 +104,11 @@ impl ApiError {
             Self::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
             Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
             Self::RequestTimeout => (StatusCode::REQUEST_TIMEOUT, "request_timeout"),
-            Self::IdempotencyKeyReused => (StatusCode::CONFLICT, "idempotency_key_reused"),
             Self::PreconditionFailed => (StatusCode::PRECONDITION_FAILED, "precondition_failed"),
             Self::PayloadTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large"),
             Self::UnsupportedMediaType(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
+            // As the IETF draft: clients retry after a 409.
+            Self::IdempotencyKeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
             Self::NotImplemented(_) => (StatusCode::NOT_IMPLEMENTED, "not_implemented"),
             Self::RateLimited(_) | Self::TooManyFailedKeys(..) => {

@@ -65,12 +65,12 @@ mod tests {
             ApiError::Forbidden(Scope::Write),
             ApiError::NO_SUCH_PET,
             ApiError::RequestTimeout,
-            ApiError::IdempotencyKeyReused,
             ApiError::PreconditionFailed,
             ApiError::PayloadTooLarge,
             ApiError::UnsupportedMediaType(
                 "Content-Type must be application/json, with charset=utf-8 if a charset is given",
             ),
+            ApiError::IdempotencyKeyReused,
             ApiError::Internal,
             orders::RESERVED,
             ApiError::RateLimited(1),
