@@ -167,6 +167,13 @@ fn no_page_may_call_the_admin_listener() {
         let message = get(path, "shop.example.com", "").error(400, "invalid_request");
         assert!(message.starts_with("Host must be localhost"), "{message}");
     }
+    for (url, host) in
+        [("http://localhost/metrics", "shop.example.com"), ("http://shop.example.com/metrics", "localhost")]
+    {
+        let message = get(url, host, "").error(400, "invalid_request");
+        assert!(message.starts_with("Host must be localhost"), "{message}");
+    }
+    assert_eq!(get("http://localhost:9100/metrics", "LOCALHOST:9100", "").status, 200);
     let key = format!("Authorization: Bearer {}\r\n", app.key);
     assert_eq!(get("/metrics", "shop.example.com", &key).status, 200);
 }

@@ -150,6 +150,8 @@ fn an_invalid_query_gets_400_with_the_rule() {
     for (query, words) in [
         ("?after=-1", "the query of /log may have after"),
         ("?after=1e0", "the query of /log may have after"),
+        ("?after=%2b1", "the query of /log may have after"),
+        ("?after=01", "the query of /log may have after"),
         ("?after=1&after=1", "the query of /log may have after"),
         ("?follow=yes", "the query of /log may have after"),
         ("?limit=3", "the query of /log may have after"),

@@ -19,7 +19,7 @@ use axum::{
 };
 use chrono::Utc;
 use futures_util::stream;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de::Error as _};
 use tokio::{
     sync::{OwnedSemaphorePermit, watch},
     time::{self, Instant},
@@ -28,7 +28,10 @@ use tokio::{
 use crate::{
     access::Scope,
     http::{
-        api::log_position::{LOG_POSITION, log_position},
+        api::{
+            log_position::{LOG_POSITION, log_position},
+            number,
+        },
         app_state::AppState,
         authentication::Authenticated,
         error::ApiError,
@@ -54,8 +57,14 @@ const BATCH: ReadBound = ReadBound { records: 1_024, bytes: 256 * 1024 };
 #[serde(default, deny_unknown_fields)]
 struct LogQuery {
     /// The position after which to begin.
+    #[serde(deserialize_with = "plain_position")]
     after: Position,
     follow: bool,
+}
+
+fn plain_position<'de, D: Deserializer<'de>>(text: D) -> Result<Position, D::Error> {
+    let text = String::deserialize(text)?;
+    number::plain(&text).map(Position).ok_or_else(|| D::Error::custom("not a position"))
 }
 
 /// `GET /log`, and `HEAD` for the last position alone.

@@ -53,8 +53,9 @@ pub(crate) async fn require_local_host(
     next: Next,
 ) -> Response {
     let host = request.headers().get(HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
-    let host = request.uri().authority().cloned().or(host);
-    if host.is_none_or(|host| is_local(host.host())) || has_valid_key(&state, request.headers()) {
+    // A URL in the request line can name a host too.
+    let hosts = [host, request.uri().authority().cloned()];
+    if hosts.iter().flatten().all(|host| is_local(host.host())) || has_valid_key(&state, request.headers()) {
         return next.run(request).await;
     }
     let rule = "Host must be localhost, 127.0.0.1 or [::1], unless the request has an API key";
