@@ -44,7 +44,7 @@ use api::{orders, pets};
 use authentication::has_valid_key;
 use middleware::{
     framing::require_local_host,
-    observe::{RouteGroup, observe},
+    observe::{RequestContext, RouteGroup, observe},
 };
 
 /// The methods that the routes have. Web pages may use them, and every other method is one value in the metrics.
@@ -71,7 +71,7 @@ fn public(state: &Arc<AppState>) -> Router {
 fn admin(state: &Arc<AppState>, address: IpAddr) -> Router {
     let local = from_fn_with_state(state.clone(), require_local_host);
     let mut protected = Router::new().route("/log", get(log::show));
-    let mut open = probes(|_, _| true).fallback(fallback::admin_not_found);
+    let mut open = probes(|_, _, _| true).fallback(fallback::admin_not_found);
     let mut pages = pages::admin();
     if address.is_loopback() {
         open = open.route("/metrics", get(metrics::show)).layer(local.clone());
@@ -98,7 +98,7 @@ fn routes(
     observed.into_iter().fold(Router::new(), Router::merge).with_state(state.clone())
 }
 
-fn probes(may_see_position: fn(&AppState, &HeaderMap) -> bool) -> Router<Arc<AppState>> {
+fn probes(may_see_position: fn(&AppState, &HeaderMap, &RequestContext) -> bool) -> Router<Arc<AppState>> {
     let ready = |obstacle| get(probes::ready(obstacle, may_see_position));
     Router::new()
         .route("/livez", get(probes::live))

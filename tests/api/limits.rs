@@ -91,6 +91,16 @@ fn ten_thousand_wrong_keys_are_limited_and_good_keys_are_not_affected() {
 }
 
 #[test]
+fn wrong_keys_at_a_probe_count_too() {
+    let app = App::start_with(&["--failed-auth-limit", "5/h"]);
+    for probe in ["/readyz", "/readyz/reads", "/readyz/writes"].into_iter().cycle().take(6) {
+        assert_eq!(app.get_as("petstore_wrong", probe).status, 200, "a probe rejects nothing");
+    }
+    app.get_as("petstore_wrong", "/v1/pets").error(429, "rate_limited");
+    assert_eq!(app.get("/v1/pets").status, 200);
+}
+
+#[test]
 fn behind_a_trusted_proxy_each_client_is_counted_alone() {
     let app = App::start_with(&["--failed-auth-limit", "1/h", "--trusted-proxy", "127.0.0.0/8,10.0.0.0/8"]);
     let status = |name: &str, value: &str, key: &str| {

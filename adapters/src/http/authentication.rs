@@ -105,15 +105,7 @@ pub(crate) fn authenticate(
     context: &RequestContext,
 ) -> Result<Authenticated, ApiError> {
     let address = context.client_address;
-    let authenticate = |key| {
-        state.keys.authenticate(key).map_err(|rejected| {
-            match state.failed_auth.as_ref().map_or(Ok(()), |limit| limit.count(address)) {
-                Ok(()) => ApiError::RejectedKey(rejected),
-                Err(wait) => ApiError::TooManyFailedKeys(rate_limit::seconds(wait), rejected),
-            }
-        })
-    };
-    let principal = bearer_token(headers).and_then(authenticate);
+    let principal = bearer_token(headers).and_then(|key| principal_of(key, state, address));
     let principal = principal.inspect_err(|error| state.metrics.record_auth_failure(error))?;
     let balance = principal.allowance.as_ref().map(|allowance| allowance.take());
     principal.usage.requests.fetch_add(1, Relaxed);
@@ -124,11 +116,21 @@ pub(crate) fn authenticate(
 }
 
 /// Whether a request carries a valid key, for responses that show more details then. Rejects nothing, but counts invalid
-/// keys in the metrics.
-pub(crate) fn has_valid_key(state: &AppState, headers: &HeaderMap) -> bool {
+/// keys.
+pub(crate) fn has_valid_key(state: &AppState, headers: &HeaderMap, context: &RequestContext) -> bool {
     let Ok(key) = bearer_token(headers) else { return false };
-    let checked = state.keys.authenticate(key).map_err(ApiError::RejectedKey);
+    let checked = principal_of(key, state, context.client_address);
     checked.inspect_err(|error| state.metrics.record_auth_failure(error)).is_ok()
+}
+
+/// The owner of a key. An invalid one counts against the limit of the client's address.
+fn principal_of(key: &str, state: &AppState, address: IpAddr) -> Result<Arc<Principal>, ApiError> {
+    state.keys.authenticate(key).map_err(|rejected| {
+        match state.failed_auth.as_ref().map_or(Ok(()), |limit| limit.count(address)) {
+            Ok(()) => ApiError::RejectedKey(rejected),
+            Err(wait) => ApiError::TooManyFailedKeys(rate_limit::seconds(wait), rejected),
+        }
+    })
 }
 
 /// The scope that a method needs. Methods that no route has need none: they get 405.

@@ -12,6 +12,7 @@ use application::{
     ports::{Fault, LogError},
 };
 use axum::{
+    Extension,
     extract::State,
     http::{HeaderMap, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
@@ -22,6 +23,7 @@ use serde_json::{Value, json};
 use crate::http::{
     app_state::AppState,
     error::{JSON, not_ready},
+    middleware::observe::RequestContext,
 };
 
 const READY: &str = "ready";
@@ -60,9 +62,9 @@ pub(crate) async fn live(State(state): State<Arc<AppState>>) -> Response {
 /// whether a client may see the position of the log.
 pub(crate) fn ready(
     obstacle: fn(&Health) -> Option<&LogError>,
-    may_see_position: fn(&AppState, &HeaderMap) -> bool,
-) -> impl Fn(State<Arc<AppState>>, HeaderMap) -> Ready<Response> + Clone {
-    move |State(state), headers| {
+    may_see_position: fn(&AppState, &HeaderMap, &RequestContext) -> bool,
+) -> impl Fn(State<Arc<AppState>>, Extension<Arc<RequestContext>>, HeaderMap) -> Ready<Response> + Clone {
+    move |State(state), Extension(context), headers| {
         let store = state.opened();
         let fault = store.and_then(|store| obstacle(&store.health()).map(|error| error.fault));
         let status = match (state.is_draining(), store, fault) {
@@ -76,7 +78,7 @@ pub(crate) fn ready(
             Some(store) => (store.log_position().position, store.rejected_head()),
             None => (state.replay.position(), Some(state.replay.head())),
         };
-        let is_shown = may_see_position(&state, &headers);
+        let is_shown = may_see_position(&state, &headers, &context);
         let report = Report {
             status,
             reason: fault.map(|fault| fault.to_string()),

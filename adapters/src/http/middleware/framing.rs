@@ -15,6 +15,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 
+use super::observe::RequestContext;
 use crate::http::{app_state::AppState, authentication::has_valid_key, error::ApiError, server::DRAIN_MAX};
 
 /// Rejects an ambiguous request. HTTP/1.0 requests need no `Host`.
@@ -55,7 +56,9 @@ pub(crate) async fn require_local_host(
     let host = request.headers().get(HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
     // A URL in the request line can name a host too.
     let hosts = [host, request.uri().authority().cloned()];
-    if hosts.iter().flatten().all(|host| is_local(host.host())) || has_valid_key(&state, request.headers()) {
+    if hosts.iter().flatten().all(|host| is_local(host.host()))
+        || has_valid_key(&state, request.headers(), RequestContext::of(request.extensions()))
+    {
         return next.run(request).await;
     }
     let rule = "Host must be localhost, 127.0.0.1 or [::1], unless the request has an API key";
