@@ -68,11 +68,7 @@ fn category_ids_keep_every_digit() {
 fn invalid_bodies_are_rejected_and_change_nothing() {
     let app = App::start();
     let too_long = format!(r#"{{"name":"{}","categoryId":1}}"#, "x".repeat(201));
-    let deep = format!(r#"{{"name":"a","categoryId":1,"x":{}1{}}}"#, "[".repeat(5_000), "]".repeat(4_999));
-    let more = [
-        (too_long.as_bytes(), "name must have at most 200 characters"),
-        (deep.as_bytes(), "the body is nested too deeply"),
-    ];
+    let more = [(too_long.as_bytes(), "name must have at most 200 characters")];
     for (body, reason) in BODIES.iter().copied().chain(more) {
         let response = app.call("POST", "/v1/pets").json(body).send();
         assert_eq!(response.status, 400, "{:?}: {}", String::from_utf8_lossy(body), response.text());
@@ -89,6 +85,8 @@ fn unknown_fields_are_ignored() {
         app.post(r#"{"name":"a","categoryId":1,"id":99,"photo":{"urls":[null,{"x":[1e999]}]},"photo":0,"Name":3,"":0}"#);
     assert_eq!(response.status, 201, "{}", response.text());
     assert_eq!(response.json()["id"], 1, "ids are assigned by the service");
+    let deep = format!(r#"{{"name":"a","categoryId":1,"x":{}{}}}"#, "[".repeat(32_000), "]".repeat(32_000));
+    assert_eq!(app.post(&deep).status, 201, "however deep they are nested");
 }
 
 #[test]
