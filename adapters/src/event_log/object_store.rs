@@ -391,9 +391,9 @@ impl LogSource for ObjectLog {
         Durability {
             engine: "s3",
             level: DurabilityLevel::Synced,
-            promise: format!(
-                "{server} has acknowledged the object of the commit; petstore cannot check how the server stores it"
-            ),
+            promise: "every acknowledged commit is an object that the server has acknowledged; petstore cannot check how \
+                      the server stores it"
+                .into(),
             settings: settings.map(|(name, value)| (name.to_owned(), value)).into(),
         }
     }

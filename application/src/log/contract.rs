@@ -307,7 +307,12 @@ async fn waiting_ends_after_its_timeout(log: &dyn EventLog) {
 fn the_durability_is_described_in_words(log: &dyn EventLog) {
     let durability = log.durability();
     assert!(!durability.engine.is_empty(), "the engine has a name");
-    assert!(durability.promise.split_whitespace().count() > 3, "the promise is a sentence");
+    let promise = durability.promise;
+    assert!(promise.split_whitespace().count() > 3, "the promise is a sentence");
+    // The public probes show it. Addresses and paths belong to the settings.
+    let ports =
+        promise.split(':').skip(1).filter(|rest| rest.starts_with(|digit: char| digit.is_ascii_digit()));
+    assert!(!promise.contains('/') && ports.count() == 0, "the promise names no host and no path: {promise}");
 }
 
 /// Opens the same log again and again with `open`: each time it holds everything and accepts more.
