@@ -23,11 +23,12 @@ pub use log::{
     position::{HASH_PREFIX, LogPosition},
 };
 pub use node::{
+    applied::NotCaughtUp,
     health::Health,
     idempotency::{InvalidRequestKey, RequestKey},
     replay::ReplayProgress,
 };
 pub use page::{Limit, LimitOutOfRange, ListPets, Page};
-pub use pet_store::{LogAccess, NotCaughtUp, Options, PetStore};
+pub use pet_store::{LogAccess, Options, PetStore};
 pub use ports::Version;
 pub use statistics::{Histogram, Statistics};

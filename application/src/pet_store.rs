@@ -1,9 +1,8 @@
 //! The use cases: list, get and create pets.
 
-use std::{future, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use domain::{Pet, PetId};
-use thiserror::Error;
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::JoinSet,
@@ -13,8 +12,12 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     commands::{CreatePet, Created, WriteCommand, WriteError},
-    log::{commit::NodeId, position::LogPosition},
+    log::{
+        commit::{NodeId, OwnerId},
+        position::LogPosition,
+    },
     node::{
+        applied::NotCaughtUp,
         health::Health,
         replay::ReplayProgress,
         replica::Replica,
@@ -30,6 +33,8 @@ use crate::{
 };
 
 const DURABILITY_INTERVAL: Duration = Duration::from_millis(250);
+/// How far ahead of the known head a commit may be that a request waits for: more commits than are stored while it waits.
+const COMMITS_AHEAD_MAX: u64 = 10_000;
 
 /// The pet store of one node. Reads are served from memory; writes go through one writer.
 ///
@@ -83,11 +88,6 @@ pub enum LogAccess {
     /// Other nodes too: this node follows their commits.
     Shared,
 }
-
-/// The commit was not applied in time, or belongs to a different history.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("this node has not applied that commit")]
-pub struct NotCaughtUp;
 
 impl PetStore {
     /// The maximum number of queued requests: four full commits. A longer queue would only increase the waiting time.
@@ -162,24 +162,27 @@ impl PetStore {
         }
     }
 
-    /// Waits until this commit is applied, so that reads of this node show its pets.
+    /// Waits until this commit is applied, so that reads of this node show its pets. Fails at once if the log will not hold
+    /// it soon, or if too many requests of this owner wait.
     pub async fn caught_up(
         &self,
         position: impl Into<LogPosition>,
+        by: &OwnerId,
         timeout: Duration,
     ) -> Result<(), NotCaughtUp> {
-        let position = position.into();
-        let mut positions = self.replica.state.positions();
+        let (position, state) = (position.into(), &self.replica.state);
+        let known = self.replica.statistics.head().max(state.version().position);
+        if position.position.0 > known.0.saturating_add(COMMITS_AHEAD_MAX) {
+            return Err(NotCaughtUp);
+        }
         // A node never goes back, so the commit at an applied position does not change.
         let reached = async {
-            let is_applied = |applied: &Position| *applied >= position.position;
-            let _waiting = (!is_applied(&positions.borrow())).then(|| self.replica.read_promptly());
-            positions.wait_for(is_applied).await.is_ok() && self.replica.holds(position).await
+            if let Some(wait) = state.applied.wait_for(position.position, by)? {
+                wait.reached().await;
+            }
+            if self.replica.holds(position).await { Ok(()) } else { Err(NotCaughtUp) }
         };
-        match time::timeout(timeout, reached).await {
-            Ok(true) => Ok(()),
-            Ok(false) | Err(_) => Err(NotCaughtUp),
-        }
+        time::timeout(timeout, reached).await.unwrap_or(Err(NotCaughtUp))
     }
 
     /// The log, which may hold commits that are not visible on this node yet.
@@ -193,19 +196,14 @@ impl PetStore {
         self.replica.state.identity()
     }
 
-    /// Resolves when the log is no longer empty, and never if this store is closed before that.
-    pub fn first_applied(&self) -> impl Future<Output = ()> + use<> {
-        let mut positions = self.replica.state.positions();
-        async move {
-            if positions.wait_for(|position| *position > Position::START).await.is_err() {
-                future::pending::<()>().await;
-            }
-        }
+    /// Resolves when the log is no longer empty.
+    pub async fn first_applied(&self) {
+        self.replica.state.first.wait().await;
     }
 
     /// The id of the first commit, or `None` for an empty log.
     pub fn log_id(&self) -> Option<CommitId> {
-        self.replica.state.first()
+        self.replica.state.first.get().copied()
     }
 
     /// The last visible commit.

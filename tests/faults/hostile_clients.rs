@@ -3,6 +3,7 @@
 
 pub(super) mod flood;
 pub(super) mod peers;
+mod waits;
 
 use std::{
     collections::BTreeMap,

@@ -1,13 +1,13 @@
 //! What a node does while its log fails, one fault per test, without HTTP. The simulation combines faults.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use application::{
-    LogAccess, PetStore, WriteError,
+    LogAccess, NotCaughtUp, PetStore, Version, WriteError,
     log::contract,
     ports::{EventLog as _, Fault, LogSource as _, Position},
 };
-use harness::{FaultyLog, LogFault, all_pets, in_format, open_node};
+use harness::{FaultyLog, LogFault, all_pets, in_format, open_node, owner};
 use tokio::time::{self, Instant};
 
 mod replaced;
@@ -286,4 +286,42 @@ async fn a_panic_in_the_follower_is_reported() {
     assert!(store.health().needs_restart());
     assert_eq!(create(&store).await, Ok(1), "writes continue");
     assert_eq!(fault(&store), Some(Fault::Stopped));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_position_that_the_log_cannot_hold_soon_is_not_waited_for() {
+    let (_log, store) = lone_node().await;
+    let begun = Instant::now();
+    let waited = store.caught_up(Position(u64::MAX), &owner(), Duration::from_secs(1)).await;
+    assert_eq!((waited, begun.elapsed()), (Err(NotCaughtUp), Duration::ZERO));
+    let waited = store.caught_up(Position(1), &owner(), Duration::from_secs(1)).await;
+    assert_eq!((waited, begun.elapsed()), (Err(NotCaughtUp), Duration::from_secs(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_a_later_commit_causes_no_reads() {
+    let (log, store) = shared_node().await;
+    let (owner, timeout) = (owner(), Duration::from_secs(1));
+    let later = store.caught_up(Position(5_000), &owner, timeout);
+    let appends = async {
+        let (mut head, mut shown) = (Version::START, BTreeSet::new());
+        for _ in 0..200 {
+            head = contract::fill(&*log, head, 1).await;
+            time::sleep(Duration::from_millis(1)).await;
+            shown.insert(store.log_position().position);
+        }
+        shown.len()
+    };
+    let (waited, reads) = tokio::join!(later, appends);
+    assert_eq!(waited, Err(NotCaughtUp));
+    assert!(reads <= 15, "{reads} reads of 200 commits in 200 ms");
+    let begun = Instant::now();
+    let next = store.caught_up(Position(201), &owner, timeout);
+    let (waited, _) = tokio::join!(next, contract::fill(&*log, contract::version(&*log).await, 1));
+    assert_eq!(waited, Ok(()));
+    assert!(
+        begun.elapsed() < Duration::from_millis(20),
+        "its own commit is read at once: {:?}",
+        begun.elapsed()
+    );
 }

@@ -28,7 +28,7 @@ pub use http::{Call, Connection, REX, Response, ids, json_of, raw};
 pub use http_proxy::{HttpProxy, PutFault};
 pub use nats::{NatsCluster, NatsServer, NatsSync};
 pub use network::Network;
-pub use node::{all_pets, create, open_node, pet_named, serve_admin_of, serve_node};
+pub use node::{all_pets, create, open_node, owner, pet_named, serve_admin_of, serve_node};
 pub use postgres::PostgresServer;
 pub use program::{
     Finished, Running, digest, eventually, eventually_ok, exported, finished, free_port, key_file,

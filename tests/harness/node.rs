@@ -75,7 +75,12 @@ fn settings() -> ListenerSettings {
 
 /// A request for a pet with this name, without a request key.
 pub fn pet_named(name: &str) -> CreatePet {
-    CreatePet { pet: named(name), by: OwnerId("owner".into()), request_key: None }
+    CreatePet { pet: named(name), by: owner(), request_key: None }
+}
+
+/// The owner of the pets of [`pet_named`].
+pub fn owner() -> OwnerId {
+    OwnerId("owner".into())
 }
 
 /// Adds a pet with this name.

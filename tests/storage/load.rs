@@ -15,7 +15,7 @@ use application::{
     transfer,
 };
 use domain::PetId;
-use harness::{create, eventually_ok};
+use harness::{create, eventually_ok, owner};
 use tokio::{sync::watch, task::JoinSet, time};
 
 /// Callers of each store at once.
@@ -116,7 +116,7 @@ impl Load {
 
 /// Waits until the store has caught up and is ready, then compares all its pets with the log.
 async fn shows_everything(store: &PetStore, last: Position, logged: &HashMap<PetId, String>) {
-    store.caught_up(last, TIMEOUT).await.expect("every store sees everything");
+    store.caught_up(last, &owner(), TIMEOUT).await.expect("every store sees everything");
     assert_eq!(store.count(), logged.len(), "a store shows as many pets as the log holds");
     for (id, name) in logged {
         let (shown, _) = store.get(*id).expect("a store that caught up can be read");

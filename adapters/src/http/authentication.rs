@@ -59,8 +59,8 @@ impl Client {
     pub(crate) async fn store(&self) -> Result<&PetStore, ApiError> {
         if let Some(position) = self.position {
             // Boxed: few requests wait, and without the box every request would be larger.
-            let caught_up = Box::pin(self.store.caught_up(position, log_position::TIMEOUT)).await;
-            caught_up.map_err(|_| ApiError::NotCaughtUp)?;
+            let caught_up = self.store.caught_up(position, &self.principal.owner, log_position::TIMEOUT);
+            Box::pin(caught_up).await.map_err(|_| ApiError::NotCaughtUp)?;
         }
         Ok(&self.store)
     }

@@ -50,8 +50,8 @@ pub(crate) struct Replica {
     pub(crate) health: watch::Sender<Health>,
     pub(crate) statistics: Arc<Statistics>,
     pub(crate) turns: watch::Sender<Turns>,
-    /// How many requests wait for commits of other nodes.
-    waiting: watch::Sender<usize>,
+    /// Whether the writer waits for its turn.
+    writer_waits: watch::Sender<bool>,
     /// Held from reading a batch to applying it.
     apply_lock: Arc<Mutex<()>>,
     progress: Arc<ReplayProgress>,
@@ -64,9 +64,9 @@ impl Replica {
         node: NodeId,
         progress: Arc<ReplayProgress>,
     ) -> Self {
-        let (health, statistics, waiting, apply_lock) = Default::default();
+        let (health, statistics, writer_waits, apply_lock) = Default::default();
         let turns = watch::Sender::new(Turns::new(node, Instant::now()));
-        Self { log, state, health, statistics, turns, waiting, apply_lock, progress }
+        Self { log, state, health, statistics, turns, writer_waits, apply_lock, progress }
     }
 
     /// The health of this node.
@@ -188,10 +188,10 @@ impl Replica {
         found.first().map(prefix).is_some_and(|hash| position.hash == Some(hash))
     }
 
-    /// Reads commits of other nodes as they arrive, until the returned guard is dropped.
+    /// Reads commits of other nodes as they arrive, until the returned guard is dropped. For the writer alone.
     pub(crate) fn read_promptly(&self) -> PromptReads {
-        self.waiting.send_modify(|waiting| *waiting += 1);
-        PromptReads(self.waiting.clone())
+        self.writer_waits.send_replace(true);
+        PromptReads(self.writer_waits.clone())
     }
 
     /// Follows a shared log, for as long as it is polled.
@@ -216,8 +216,7 @@ impl Replica {
 
     /// Waits for the next commits and applies them. Reads the head if there are none, or if it was not read for a while.
     async fn poll(&self, head_read: &mut Instant) -> Result<(), LogError> {
-        let mut waiting = self.waiting.subscribe();
-        let _ = time::timeout(READ_INTERVAL, waiting.wait_for(|waiting| *waiting > 0)).await;
+        let _ = time::timeout(READ_INTERVAL, self.requested()).await;
         let known = self.state.version().position;
         let next = self.turns.borrow().next_relevant(known);
         let timeout = if next == known.next() { POLL_INTERVAL } else { READ_INTERVAL };
@@ -235,6 +234,17 @@ impl Replica {
             self.check_holds(version).await?;
         }
         Ok(())
+    }
+
+    /// Waits until the writer waits for its turn, or a request waits for a commit up to the known head.
+    async fn requested(&self) {
+        let mut writer_waits = self.writer_waits.subscribe();
+        let mut nearest = self.state.applied.nearest();
+        let head = self.statistics.head();
+        tokio::select! {
+            _ = writer_waits.wait_for(|waits| *waits) => {}
+            _ = nearest.wait_for(|nearest| nearest.is_some_and(|position| position <= head)) => {}
+        }
     }
 
     /// Applies commits at least up to `head`. Later ones may be left to the next read, because other nodes may write
@@ -380,11 +390,11 @@ impl Replica {
 }
 
 /// While it exists, commits of other nodes are read as they arrive.
-pub(crate) struct PromptReads(watch::Sender<usize>);
+pub(crate) struct PromptReads(watch::Sender<bool>);
 
 impl Drop for PromptReads {
     fn drop(&mut self) {
-        self.0.send_modify(|waiting| *waiting -= 1);
+        self.0.send_replace(false);
     }
 }
 

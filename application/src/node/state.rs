@@ -1,9 +1,7 @@
 //! The state of a node. Writer and follower change it only through [`NodeState::apply`].
 
-use std::sync::OnceLock;
-
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::watch;
+use tokio::sync::SetOnce;
 
 use crate::{
     log::{
@@ -12,16 +10,16 @@ use crate::{
         history::History,
         position::{LogPosition, Recent},
     },
-    node::idempotency::IdempotencyCache,
-    ports::{CommitId, LogError, LogIdentity, Position, ReadModel, Version},
+    node::{applied::Applied, idempotency::IdempotencyCache},
+    ports::{CommitId, LogError, LogIdentity, ReadModel, Version},
 };
 
 pub(crate) struct NodeState {
     state: Mutex<DecisionState>,
     visible: RwLock<Visible>,
-    applied: watch::Sender<Position>,
+    pub(crate) applied: Applied,
     /// The first commit, which identifies the log.
-    first: OnceLock<CommitId>,
+    pub(crate) first: SetOnce<CommitId>,
 }
 
 /// The pets that reads show, and the commits that they come from.
@@ -54,8 +52,7 @@ impl DecisionState {
 impl NodeState {
     pub(crate) fn new(read_model: Box<dyn ReadModel>) -> Self {
         let visible = RwLock::new(Visible { read_model, recent: Recent::default() });
-        let (state, applied, first) = Default::default();
-        Self { state, visible, applied, first }
+        Self { state: Mutex::default(), visible, applied: Applied::default(), first: SetOnce::new() }
     }
 
     /// Calls `query` with the read model, and also returns the position. No commit is applied until `query` returns.
@@ -73,19 +70,10 @@ impl NodeState {
         self.state.lock().history.version
     }
 
-    pub(crate) fn first(&self) -> Option<CommitId> {
-        self.first.get().copied()
-    }
-
     /// The first and the newest commit, or `None` for an empty log.
     pub(crate) fn identity(&self) -> Option<LogIdentity> {
         let Version { position, commit } = self.version();
-        Some(LogIdentity { first: self.first()?, position, newest: commit? })
-    }
-
-    /// Notifies of applied positions.
-    pub(crate) fn positions(&self) -> watch::Receiver<Position> {
-        self.applied.subscribe()
+        Some(LogIdentity { first: *self.first.get()?, position, newest: commit? })
     }
 
     /// Calls `decide` with the state. No commit is applied until it returns, so it must be quick.
@@ -101,13 +89,14 @@ impl NodeState {
             return Ok(());
         }
         state.apply(commit, record)?;
-        self.first.get_or_init(|| commit.id);
+        // Fails for every commit but the first.
+        let _ = self.first.set(commit.id);
         {
             let mut visible = self.visible.write();
             visible.read_model.apply(commit);
             visible.recent.add(commit.position, record);
         }
-        self.applied.send_replace(commit.position);
+        self.applied.reach(commit.position);
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use axum::{
     body::Bytes,
-    http::{Request, Response},
+    http::{Method, Request, Response, request},
 };
 use h2::{
     RecvStream, SendStream,
@@ -52,7 +52,7 @@ const STEADY: Duration = Duration::from_secs(2);
 const GROWTH_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// One attack at a time. It uses as much of the machine as it gets, and the test measures what remains.
-static ATTACKS: Semaphore = Semaphore::const_new(1);
+pub(super) static ATTACKS: Semaphore = Semaphore::const_new(1);
 
 /// Attackers that replace each connection that ends. They stop when this is dropped.
 pub(in crate::faults) struct Attack {
@@ -119,7 +119,7 @@ async fn good_creates(address: SocketAddr, key: &str) -> usize {
     created
 }
 
-fn create_head(key: &str, length: usize) -> String {
+pub(super) fn create_head(key: &str, length: usize) -> String {
     format!(
         "POST /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n\
          Content-Length: {length}\r\n\r\n"
@@ -178,18 +178,31 @@ impl Peer {
         Some(Self { address, requests, driver: tokio::spawn(connection) })
     }
 
+    /// A request, to be sent with [`begin`](Self::begin).
+    pub(in crate::faults) fn request(&self, method: &str, path: &str, key: &str) -> request::Builder {
+        let request = Request::builder().method(method).uri(format!("http://{}{path}", self.address));
+        request.header("Authorization", format!("Bearer {key}")).header("Content-Type", "application/json")
+    }
+
     /// Sends a request, without its body if it is a `POST`. Returns `None` if the connection is closed.
+    pub(in crate::faults) async fn begin(
+        &self,
+        request: request::Builder,
+    ) -> Option<(ResponseFuture, SendStream<Bytes>)> {
+        let request = request.body(()).unwrap();
+        let has_no_body = request.method() == Method::GET;
+        let mut ready = self.requests.clone().ready().await.ok()?;
+        ready.send_request(request, has_no_body).ok()
+    }
+
+    /// Does both.
     pub(in crate::faults) async fn send(
         &self,
         method: &str,
         path: &str,
         key: &str,
     ) -> Option<(ResponseFuture, SendStream<Bytes>)> {
-        let request = Request::builder().method(method).uri(format!("http://{}{path}", self.address));
-        let request = request.header("Authorization", format!("Bearer {key}"));
-        let request = request.header("Content-Type", "application/json").body(()).unwrap();
-        let mut ready = self.requests.clone().ready().await.ok()?;
-        ready.send_request(request, method == "GET").ok()
+        self.begin(self.request(method, path, key)).await
     }
 
     /// Sends a `GET` and waits for the head of its response.

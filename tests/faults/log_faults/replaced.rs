@@ -7,7 +7,7 @@ use application::{
     HASH_PREFIX, LogAccess, LogPosition, NotCaughtUp, Options, PetStore, Version, WriteError, log::contract,
     ports::Fault,
 };
-use harness::{FaultyLog, LogFault, open_node};
+use harness::{FaultyLog, LogFault, open_node, owner};
 use tokio::time::Instant;
 
 use super::{after_a_while, alone, create, fault, shared, visible};
@@ -97,16 +97,16 @@ async fn a_position_from_long_ago_is_compared_with_the_log() {
     }
     let timeout = Duration::from_secs(1);
     for position in [start, first, first.position.into()] {
-        assert_eq!(store.caught_up(position, timeout).await, Ok(()), "{position:?}");
+        assert_eq!(store.caught_up(position, &owner(), timeout).await, Ok(()), "{position:?}");
     }
     let recent = LogPosition { hash: other.hash, ..store.log_position() };
     let begun = Instant::now();
     for position in [other, recent] {
-        assert_eq!(store.caught_up(position, timeout).await, Err(NotCaughtUp), "{position:?}");
+        assert_eq!(store.caught_up(position, &owner(), timeout).await, Err(NotCaughtUp), "{position:?}");
     }
     assert_eq!(begun.elapsed(), Duration::ZERO, "a node never goes back, so there is nothing to wait for");
     log.fails_with(LogFault::Disconnected);
-    assert_eq!(store.caught_up(first, timeout).await, Err(NotCaughtUp), "it cannot be compared");
+    assert_eq!(store.caught_up(first, &owner(), timeout).await, Err(NotCaughtUp), "it cannot be compared");
 }
 
 /// A log with one commit.

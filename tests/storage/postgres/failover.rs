@@ -8,7 +8,7 @@ use application::{
     ports::{DurabilityLevel, Fault, Position},
 };
 use domain::Pet;
-use harness::{PostgresServer, all_pets, create};
+use harness::{PostgresServer, all_pets, create, owner};
 
 use tokio::time;
 
@@ -41,7 +41,7 @@ async fn nodes_continue_on_a_promoted_synchronous_standby_and_nothing_is_lost() 
     standby.promote();
     acknowledged.push(eventually("writes resume", || create(&nodes[0], "after the failover")).await);
 
-    nodes[1].caught_up(nodes[0].version().position, TIMEOUT).await.unwrap();
+    nodes[1].caught_up(nodes[0].version().position, &owner(), TIMEOUT).await.unwrap();
     for store in &nodes {
         let stored = all_pets(store).unwrap();
         assert!(acknowledged.iter().all(|pet| stored.contains(pet)), "what was acknowledged is there");
@@ -101,7 +101,7 @@ async fn an_old_primary_that_comes_back_is_not_used() {
     standby.promote();
     eventually("writes resume", || create(&nodes[0], "on the new primary")).await;
     for node in &nodes {
-        node.caught_up(nodes[0].version().position, TIMEOUT).await.unwrap();
+        node.caught_up(nodes[0].version().position, &owner(), TIMEOUT).await.unwrap();
     }
 
     primary.start_again();
@@ -116,7 +116,7 @@ async fn an_old_primary_that_comes_back_is_not_used() {
     assert_eq!(ids.len(), 3);
     assert!(ids.is_sorted_by(|earlier, later| earlier < later), "no id is assigned twice: {ids:?}");
     for node in &nodes {
-        node.caught_up(nodes[2].version().position, TIMEOUT).await.unwrap();
+        node.caught_up(nodes[2].version().position, &owner(), TIMEOUT).await.unwrap();
     }
     assert_eq!(primary.sql("postgres", "SELECT count(*) FROM petstore_commits"), "1", "nothing is stored");
 }

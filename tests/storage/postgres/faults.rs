@@ -8,7 +8,7 @@ use application::{
     log::contract,
     ports::{AppendError, EventLog as _, Fault, LogSource as _, Position, Version},
 };
-use harness::{CutProxy, PostgresServer, all_pets, create};
+use harness::{CutProxy, PostgresServer, all_pets, create, owner};
 
 use super::{super::load::Load, TIMEOUT, eventually, node, open, open_log};
 
@@ -73,7 +73,7 @@ async fn a_node_reports_a_silent_network_and_recovers_when_it_heals() {
     assert!(after.id > elsewhere.id);
     eventually("the node is well", async || store.health().not_ready().map_or(Ok(()), |e| Err(e.clone())))
         .await;
-    other.caught_up(store.version().position, TIMEOUT).await.unwrap();
+    other.caught_up(store.version().position, &owner(), TIMEOUT).await.unwrap();
     assert_eq!(all_pets(&store).unwrap(), all_pets(&other).unwrap());
     let rexes = all_pets(&store).unwrap().iter().filter(|pet| pet.details.name.as_str() == "Rex").count();
     assert!(rexes <= 1, "a create with an unclear outcome adds at most one pet");
