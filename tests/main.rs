@@ -79,6 +79,7 @@ mod operations {
     mod mistakes;
     mod monitoring;
     mod program;
+    mod readiness;
     mod request_log;
     mod rolling_restart;
     mod state_directory;

@@ -32,7 +32,7 @@ use crate::{
     statistics::Statistics,
 };
 
-const DURABILITY_INTERVAL: Duration = Duration::from_millis(250);
+const LOGGING_INTERVAL: Duration = Duration::from_millis(250);
 /// How far ahead of the known head a commit may be that a request waits for: more commits than are stored while it waits.
 const COMMITS_AHEAD_MAX: u64 = 10_000;
 
@@ -103,7 +103,7 @@ impl PetStore {
         options: Options,
     ) -> Result<Self, LogError> {
         let state = Arc::new(NodeState::new(read_model));
-        let replica = Replica::new(log, state, options.node, options.progress.clone());
+        let replica = Replica::new(log, state, &options);
         if let Err(error) = replica.start(options.known).await {
             replica.log.close().await;
             return Err(error);
@@ -120,8 +120,8 @@ impl PetStore {
                 let follower = replica.clone().follow();
                 let follower = supervise("follower", follower, replica.clone(), Health::stop_follower);
                 tasks.spawn(stop.clone().run_until_cancelled_owned(follower));
-                let durability = log_durability_changes(replica.log.clone());
-                tasks.spawn(stop.clone().run_until_cancelled_owned(durability));
+                let changes = log_changes(replica.clone());
+                tasks.spawn(stop.clone().run_until_cancelled_owned(changes));
             }
         }
         Ok(Self { replica, requests, stop, tasks, pets_max: options.pets_max })
@@ -246,12 +246,12 @@ impl PetStore {
         self.replica.health().rejection().map(|_| self.replica.statistics.head())
     }
 
-    /// The health of this node.
+    /// The health of this node now.
     pub fn health(&self) -> Health {
-        self.replica.health().clone()
+        self.replica.current_health()
     }
 
-    /// Notifies of changes of the health.
+    /// Notifies of changes of the health, except of the time since the head was last confirmed.
     pub fn health_changes(&self) -> watch::Receiver<Health> {
         self.replica.health.subscribe()
     }
@@ -299,12 +299,13 @@ async fn supervise(
     }
 }
 
-/// Logs every change of the durability level, for as long as it is polled.
-async fn log_durability_changes(log: Arc<dyn EventLog>) {
-    let mut known = log.durability().level;
+/// Logs every change of the durability level, and that a log hangs, for as long as it is polled.
+async fn log_changes(replica: Replica) {
+    let mut known = replica.log.durability().level;
     loop {
-        time::sleep(DURABILITY_INTERVAL).await;
-        let Durability { level, promise, .. } = log.durability();
+        time::sleep(LOGGING_INTERVAL).await;
+        replica.log_readiness();
+        let Durability { level, promise, .. } = replica.log.durability();
         if level != known {
             tracing::warn!(
                 target: "petstore::log",

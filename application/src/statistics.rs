@@ -70,26 +70,25 @@ pub struct Statistics {
     pub rejected_logs: AtomicU64,
     /// The last known position of the log.
     head: AtomicU64,
-    /// When the log last responded.
-    seen: Mutex<Instant>,
+    /// When the head was last confirmed.
+    confirmed: Mutex<Instant>,
 }
 
 impl Statistics {
     /// The log responded with this head.
     pub(crate) fn seen(&self, head: Position) {
         self.head.store(head.0, Relaxed);
-        self.responded();
     }
 
     /// The log stored a commit of this node at this position. Other nodes may have appended after it.
     pub(crate) fn stored(&self, position: Position) {
         self.head.fetch_max(position.0, Relaxed);
-        self.responded();
+        self.confirm();
     }
 
-    /// The log responded, possibly with an error.
-    pub(crate) fn responded(&self) {
-        *self.seen.lock() = Instant::now();
+    /// Records that this node has read the log up to its head, or that the log responded with an error.
+    pub(crate) fn confirm(&self) {
+        *self.confirmed.lock() = Instant::now();
     }
 
     /// The last known position of the log.
@@ -97,9 +96,9 @@ impl Statistics {
         Position(self.head.load(Relaxed))
     }
 
-    /// The time since the log last responded.
+    /// The time since the head was last confirmed. The readiness of a node on a shared log depends on it.
     pub fn unseen_for(&self) -> Duration {
-        self.seen.lock().elapsed()
+        self.confirmed.lock().elapsed()
     }
 }
 
@@ -113,7 +112,7 @@ impl Default for Statistics {
             retries: AtomicU64::new(0),
             rejected_logs: AtomicU64::new(0),
             head: AtomicU64::new(0),
-            seen: Mutex::new(Instant::now()),
+            confirmed: Mutex::new(Instant::now()),
         }
     }
 }

@@ -3,11 +3,11 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use application::{
-    LogAccess, NotCaughtUp, PetStore, Version, WriteError,
+    CreatePet, LogAccess, NotCaughtUp, PetStore, RequestKey, Version, WriteError,
     log::contract,
     ports::{EventLog as _, Fault, LogSource as _, Position},
 };
-use harness::{FaultyLog, LogFault, all_pets, in_format, open_node, owner};
+use harness::{FaultyLog, LogFault, all_pets, in_format, open_node, owner, pet_named};
 use tokio::time::{self, Instant};
 
 mod replaced;
@@ -109,6 +109,16 @@ async fn a_node_that_cannot_read_its_log_for_five_seconds_is_not_ready_for_reads
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stored_commit_makes_a_node_ready_that_cannot_read_the_head() {
+    let (log, store) = shared_node().await;
+    log.fails_with(LogFault::HeadFails(Fault::Unreachable));
+    after_a_while().await;
+    assert_eq!(fault(&store), Some(Fault::Unreachable));
+    assert_eq!(create(&store).await, Ok(1));
+    assert_eq!((store.statistics().unseen_for(), fault(&store)), (Duration::ZERO, None));
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_stored_long_after_its_callers_got_an_error() {
     let (log, store) = shared_node().await;
     log.fails_with(LogFault::LosesEveryAppend);
@@ -145,6 +155,25 @@ async fn an_append_that_hangs_is_reported_and_waited_for() {
     time::sleep(Duration::from_mins(1)).await;
     assert_eq!(fault(&store), None);
     assert_eq!(visible(&store), ["Rex"], "what was stored in the end is shown");
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_resume_after_a_slow_batch_without_a_commit() {
+    let (log, store) = shared_node().await;
+    let request_key = RequestKey::new("order-17").unwrap();
+    let repeat = || store.create(CreatePet { request_key: Some(request_key.clone()), ..pet_named("Rex") });
+    assert!(repeat().await.is_ok());
+    // After a commit of another node, the next request begins with a read.
+    contract::fill(&*log, contract::version(&*log).await, 1).await;
+    after_a_while().await;
+    log.fails_with(LogFault::SlowReads);
+    assert_eq!(repeat().await, Err(WriteError::Unavailable(Fault::Unreachable)));
+    log.fails_with(LogFault::None);
+    for _ in 0..40 {
+        time::sleep(Duration::from_millis(500)).await;
+        let _may_still_be_slow = repeat().await;
+    }
+    assert_eq!(fault(&store), None, "while there are replays");
 }
 
 #[tokio::test(start_paused = true)]

@@ -67,6 +67,8 @@ pub enum LogFault {
     ReplacedBetweenReads,
     /// The head cannot be read, with this fault; everything else works.
     HeadFails(Fault),
+    /// Every read takes six seconds.
+    SlowReads,
     /// Every append takes a minute.
     Slow,
     /// Every append panics.
@@ -142,6 +144,7 @@ impl FaultyLog {
                 | LogFault::ReplacedBetweenReads
                 | LogFault::ReportsConflicts
                 | LogFault::HeadFails(_)
+                | LogFault::SlowReads
                 | LogFault::Slow
                 | LogFault::AppendsPanic
                 | LogFault::WaitsPanic
@@ -170,6 +173,9 @@ impl LogSource for FaultyLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         if self.hidden_until.lock().is_some() {
             return Ok(vec![]);
+        }
+        if self.fault() == LogFault::SlowReads {
+            time::sleep(Duration::from_secs(6)).await;
         }
         let mut records = self.reach()?.read(after, bound).await?;
         let is_replaced = self.fault() == LogFault::ReplacedBetweenReads && bound != ReadBound::ONE;
@@ -223,6 +229,7 @@ impl EventLog for FaultyLog {
             | LogFault::ReadsOneRecord
             | LogFault::ReplacedBetweenReads
             | LogFault::WaitsPanic
+            | LogFault::SlowReads
             | LogFault::HeadFails(_) => log.append(expected, record).await,
             LogFault::LosesTheResponse => {
                 log.append(expected, record).await?;

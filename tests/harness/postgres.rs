@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 use crate::{
     network::Network,
-    program::{INTERVAL, Running, free_port, signal},
+    program::{INTERVAL, Running, free_port, signal, wait_until},
     startup::Startup,
     tools::spawn_server,
 };
@@ -31,6 +31,9 @@ const READY: [&str; 2] = [
     "database system is ready to accept connections",
     "database system is ready to accept read-only connections",
 ];
+/// The locks of [`PostgresServer::lock`] that are held.
+const LOCKS: &str = "FROM pg_locks WHERE relation = 'petstore_commits'::regclass \
+                     AND mode = 'AccessExclusiveLock' AND granted";
 /// What a server prints when the processes of the one that was killed have not all noticed yet.
 const NOT_YET: &str = "pre-existing shared memory block";
 
@@ -203,14 +206,31 @@ impl PostgresServer {
 
     /// Runs SQL as the owner of everything and returns what it prints, without headings.
     pub fn sql(&self, database: &str, statement: &str) -> String {
-        let done = tool("psql")
-            .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--command", statement])
-            .arg(self.url(database))
-            .current_dir(self.directory.path())
-            .output()
-            .expect("psql runs");
+        let done = self.psql(database, statement).output().expect("psql runs");
         assert!(done.status.success(), "{statement}: {}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8(done.stdout).expect("psql prints UTF-8").trim().to_owned()
+    }
+
+    /// Locks the table of a log against readers and writers, until [`unlock`](Self::unlock).
+    pub fn lock(&self, database: &str) -> Running {
+        let lock = "BEGIN; LOCK TABLE petstore_commits IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(3600)";
+        let session = self.psql(database, lock).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let session = Running(session.expect("psql runs"));
+        wait_until("the table is locked", || self.sql(database, &format!("SELECT count(*) {LOCKS}")) == "1");
+        session
+    }
+
+    /// Ends the session that has locked the table.
+    pub fn unlock(&self, database: &str) {
+        self.sql(database, &format!("SELECT pg_terminate_backend(pid) {LOCKS}"));
+    }
+
+    fn psql(&self, database: &str, statement: &str) -> Command {
+        let mut psql = tool("psql");
+        psql.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--command", statement])
+            .arg(self.url(database))
+            .current_dir(self.directory.path());
+        psql
     }
 
     fn spawn(&self) -> Running {

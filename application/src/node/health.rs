@@ -25,10 +25,10 @@ enum LogState {
     /// The log holds the newest applied commit and responds.
     #[default]
     Following,
-    /// The log does not respond, and may have been replaced. `Some` once the node is too outdated for reads.
-    Disconnected(Option<LogError>),
-    /// The log failed, is damaged, or lacks the newest applied commit. This state ends when the log has been read
-    /// successfully.
+    /// The log does not respond, and may have been replaced.
+    Disconnected(LogError),
+    /// The log failed, is damaged, lacks the newest applied commit, or has not responded for too long. This state ends
+    /// when the log has been read successfully.
     Unusable(LogError),
 }
 
@@ -41,12 +41,7 @@ impl Health {
     /// The reason why this node should get no reads, if there is one. Without the commits of other nodes, it would show
     /// outdated pets.
     pub fn not_ready_for_reads(&self) -> Option<&LogError> {
-        let log = match &self.log {
-            LogState::Following => None,
-            LogState::Disconnected(error) => error.as_ref(),
-            LogState::Unusable(error) => Some(error),
-        };
-        log.or(self.follower.as_ref())
+        self.unusable().or(self.follower.as_ref())
     }
 
     /// The reason why this node should get no writes, if there is one.
@@ -78,6 +73,24 @@ impl Health {
         self.unusable().filter(|error| error.fault == Fault::AnotherLog)
     }
 
+    /// The health of a node on a shared log whose head was last confirmed `staleness` ago.
+    pub(crate) fn at_staleness(mut self, staleness: Duration) -> Self {
+        if staleness > MAX_STALENESS && self.unusable().is_none() && self.follower.is_none() {
+            self.log = LogState::Unusable(self.disconnection_error());
+        }
+        self
+    }
+
+    /// The reason why the log does not respond. A log that hangs has no error yet.
+    fn disconnection_error(&self) -> LogError {
+        match &self.log {
+            LogState::Disconnected(error) | LogState::Unusable(error) => error.clone(),
+            LogState::Following => {
+                Fault::Unreachable.error(format!("no response from the log within {MAX_STALENESS:?}"))
+            }
+        }
+    }
+
     pub(crate) fn is_following(&self) -> bool {
         self.log == LogState::Following
     }
@@ -87,15 +100,12 @@ impl Health {
         self.log = LogState::Following;
     }
 
-    /// The log cannot be read; its head was last confirmed `staleness` ago. An unusable log stays unusable when the
-    /// connection to it is lost.
-    pub(crate) fn stop_following(&mut self, error: &LogError, staleness: Duration) {
+    /// The log cannot be read. An unusable log stays unusable when the connection to it is lost.
+    pub(crate) fn stop_following(&mut self, error: &LogError) {
         self.log = match &self.log {
             _ if error.fault != Fault::Unreachable => LogState::Unusable(error.clone()),
             LogState::Unusable(known) => LogState::Unusable(known.clone()),
-            LogState::Following | LogState::Disconnected(_) => {
-                LogState::Disconnected((staleness > MAX_STALENESS).then(|| error.clone()))
-            }
+            LogState::Following | LogState::Disconnected(_) => LogState::Disconnected(error.clone()),
         };
     }
 
@@ -104,6 +114,15 @@ impl Health {
         self.writes = Some(error.clone());
         if matches!(error.fault, Fault::AnotherLog | Fault::UnsupportedFormat) {
             self.log = LogState::Unusable(error.clone());
+        }
+    }
+
+    /// Stops writes, because a commit has taken longer than [`APPEND_TIMEOUT`].
+    ///
+    /// [`APPEND_TIMEOUT`]: crate::node::writer::APPEND_TIMEOUT
+    pub(crate) fn stop_slow_writes(&mut self) {
+        if self.writes.is_none() {
+            self.writes = Some(self.disconnection_error());
         }
     }
 

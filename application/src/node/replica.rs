@@ -26,6 +26,7 @@ use crate::{
         state::NodeState,
         turns::Turns,
     },
+    pet_store::{LogAccess, Options},
     ports::{EventLog, Fault, LogError, LogIdentity, Position, ReadBound, StoredRecord, Version},
     statistics::Statistics,
 };
@@ -50,6 +51,9 @@ pub(crate) struct Replica {
     pub(crate) health: watch::Sender<Health>,
     pub(crate) statistics: Arc<Statistics>,
     pub(crate) turns: watch::Sender<Turns>,
+    access: LogAccess,
+    /// The reason why this node is not ready, as last logged.
+    logged: Arc<parking_lot::Mutex<Option<LogError>>>,
     /// Whether the writer waits for its turn.
     writer_waits: watch::Sender<bool>,
     /// Held from reading a batch to applying it.
@@ -58,20 +62,25 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    pub(crate) fn new(
-        log: Arc<dyn EventLog>,
-        state: Arc<NodeState>,
-        node: NodeId,
-        progress: Arc<ReplayProgress>,
-    ) -> Self {
-        let (health, statistics, writer_waits, apply_lock) = Default::default();
-        let turns = watch::Sender::new(Turns::new(node, Instant::now()));
-        Self { log, state, health, statistics, turns, writer_waits, apply_lock, progress }
+    pub(crate) fn new(log: Arc<dyn EventLog>, state: Arc<NodeState>, options: &Options) -> Self {
+        let (health, statistics, logged, writer_waits, apply_lock) = Default::default();
+        let turns = watch::Sender::new(Turns::new(options.node, Instant::now()));
+        let (access, progress) = (options.access, options.progress.clone());
+        Self { log, state, health, statistics, turns, access, logged, writer_waits, apply_lock, progress }
     }
 
-    /// The health of this node.
+    /// The health of this node, except for the time since the head was last confirmed.
     pub(crate) fn health(&self) -> watch::Ref<'_, Health> {
         self.health.borrow()
+    }
+
+    /// The health of this node now. Only a node on a shared log can be out of date.
+    pub(crate) fn current_health(&self) -> Health {
+        let health = self.health().clone();
+        match self.access {
+            LogAccess::Exclusive => health,
+            LogAccess::Shared => health.at_staleness(self.statistics.unseen_for()),
+        }
     }
 
     /// Changes the health, and logs the change if it affects the readiness of this node.
@@ -89,32 +98,41 @@ impl Replica {
                     "writes stopped: the log lacks applied commits"
                 );
             }
-            match (before.not_ready(), health.not_ready()) {
-                (None, Some(error)) => {
-                    tracing::error!(target: "petstore::log", fault = error.fault.name(), %error, "not ready");
-                }
-                (Some(_), None) => tracing::info!(target: "petstore::log", "ready again"),
-                (Some(old), Some(new)) if old != new => {
-                    tracing::warn!(
-                        target: "petstore::log",
-                        fault = new.fault.name(), error = %new,
-                        "still not ready"
-                    );
-                }
-                (Some(_), Some(_)) | (None, None) => {}
-            }
             before != *health
         });
+        self.log_readiness();
     }
 
-    /// Reads the last position of the log, and records that the log responded. A log that is full or damaged responds
-    /// too; one whose thread has ended does not.
+    /// Logs whether this node is ready, if that has changed.
+    pub(crate) fn log_readiness(&self) {
+        let mut logged = self.logged.lock();
+        let health = self.current_health();
+        let reason = health.not_ready();
+        match (logged.as_ref(), reason) {
+            (None, Some(error)) => {
+                tracing::error!(target: "petstore::log", fault = error.fault.name(), %error, "not ready");
+            }
+            (Some(_), None) => tracing::info!(target: "petstore::log", "ready again"),
+            (Some(old), Some(new)) if old != new => {
+                tracing::warn!(
+                    target: "petstore::log",
+                    fault = new.fault.name(), error = %new,
+                    "still not ready"
+                );
+            }
+            (Some(_), Some(_)) | (None, None) => return,
+        }
+        *logged = reason.cloned();
+    }
+
+    /// Reads the last position of the log, and records it. A log that is full or damaged responds too; one whose thread
+    /// has ended does not.
     pub(crate) async fn head(&self) -> Result<Position, LogError> {
         let head = self.log.head().await;
         match &head {
             Ok(head) => self.statistics.seen(*head),
             Err(error) if matches!(error.fault, Fault::Unreachable | Fault::Stopped) => {}
-            Err(_) => self.statistics.responded(),
+            Err(_) => self.statistics.confirm(),
         }
         head
     }
@@ -131,7 +149,9 @@ impl Replica {
         self.read_up_to(head.max(least)).await?;
         // The log of an unfinished salvage is rejected.
         let newest = self.log.read(self.state.version().position.before(), ReadBound::ONE).await?;
-        history::check_complete(newest.first())
+        history::check_complete(newest.first())?;
+        self.statistics.confirm();
+        Ok(())
     }
 
     /// Applies the commits of other nodes, or the first part of them. Reads once, because other nodes may append again
@@ -174,6 +194,7 @@ impl Replica {
             self.check_identity(identity).await?;
         }
         self.read_up_to(head).await?;
+        self.statistics.confirm();
         self.change_health(Health::follow);
         Ok(())
     }
@@ -196,18 +217,14 @@ impl Replica {
 
     /// Follows a shared log, for as long as it is polled.
     pub(crate) async fn follow(self) {
-        let mut confirmed = Instant::now();
         let mut head_read = Instant::now();
         loop {
             let following = self.health().is_following();
             let polled = if following { self.poll(&mut head_read).await } else { self.resume().await };
             match polled {
-                Ok(()) => confirmed = Instant::now(),
+                Ok(()) => self.statistics.confirm(),
                 Err(error) => {
-                    // The lock keeps this from overwriting a newer result of the writer.
-                    let applying = self.apply_lock.lock().await;
-                    self.change_health(|health| health.stop_following(&error, confirmed.elapsed()));
-                    drop(applying);
+                    self.change_health(|health| health.stop_following(&error));
                     time::sleep(RETRY_DELAY).await;
                 }
             }

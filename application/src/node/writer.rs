@@ -35,7 +35,7 @@ use crate::{
     },
 };
 
-/// After this time, an append counts as hanging. Clients wait equally long.
+/// After this time, a commit counts as hanging. Clients wait equally long.
 pub(crate) const APPEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// The delay before a failed log is tried again.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
@@ -120,12 +120,23 @@ impl Writer {
                     }
                 }
             }
-            if self.access == LogAccess::Shared {
-                self.wait_for_turn().await;
+            let replica = self.replica.clone();
+            let mut serving = pin!(self.serve_batch());
+            if time::timeout(APPEND_TIMEOUT, &mut serving).await.is_err() {
+                replica.change_health(Health::stop_slow_writes);
+                // Never abandoned, because the commit may still be stored.
+                serving.await;
             }
-            self.collect_batch().await;
-            self.write().await;
         }
+    }
+
+    /// Stores the waiting requests, or rejects them.
+    async fn serve_batch(&mut self) {
+        if self.access == LogAccess::Shared {
+            self.wait_for_turn().await;
+        }
+        self.collect_batch().await;
+        self.write().await;
     }
 
     /// Waits for the next request. Returns `None` once the store is closed and the queue is drained.
@@ -147,8 +158,10 @@ impl Writer {
         let begins_to_wait = self.replica.turns.send_if_modified(|turns| turns.begin_waiting(Instant::now()));
         let mut prompt_reads = None;
         if begins_to_wait && !turns.borrow().wrote_newest() {
-            // Other nodes may have written since the last read. The append handles an error.
-            let _ = self.replica.catch_up().await;
+            // Other nodes may have written since the last read.
+            if let Err(error) = self.replica.catch_up().await {
+                self.replica.change_health(|health| health.stop_following(&error));
+            }
         }
         loop {
             let due = turns.borrow_and_update().due();
@@ -196,10 +209,11 @@ impl Writer {
     /// Detects a closed log before a request does; the follower of a shared log does the same. Also resumes writes
     /// after a successful probe: a node that is not ready gets no request that could resume them.
     async fn check_idle_log(&mut self) {
-        if self.access == LogAccess::Exclusive
-            && let Err(error) = self.replica.head().await
-        {
-            return self.recover(error).await;
+        if self.access == LogAccess::Exclusive {
+            match self.replica.head().await {
+                Ok(_) => self.replica.statistics.confirm(),
+                Err(error) => return self.recover(error).await,
+            }
         }
         let unusable = self.replica.health().unusable().cloned();
         match unusable.map_or_else(|| self.check_durability(), Err) {
@@ -237,6 +251,10 @@ impl Writer {
         }
         let (base, pending) = self.decide();
         if pending.commit.entries.is_empty() {
+            // Before, this batch may have been slow. Without a commit, nothing shows that a rejecting engine recovered.
+            if self.rejections == 0 {
+                self.resume_writes();
+            }
             return self.reply(pending);
         }
         let record = codec::encode(&pending.commit);
@@ -334,18 +352,9 @@ impl Writer {
         outcome
     }
 
-    /// Appends, and stops writes if the append takes longer than its clients wait. It is never abandoned, because the
-    /// commit may still be stored.
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         let begun = Instant::now();
-        let mut appending = pin!(self.replica.log.append(expected, record));
-        let outcome = match time::timeout(APPEND_TIMEOUT, &mut appending).await {
-            Ok(outcome) => outcome,
-            Err(_elapsed) => {
-                self.stop_writes(&Fault::Unreachable.error("an append takes longer than its timeout"));
-                appending.await
-            }
-        };
+        let outcome = self.replica.log.append(expected, record).await;
         self.replica.statistics.append_micros.observe_micros(begun.elapsed());
         outcome
     }

@@ -55,6 +55,7 @@ pub(super) fn no_reply(server: &str, timeout: Duration) -> LogError {
 /// A statement other than an append failed.
 pub(super) fn query_error(server: &str, error: &Error) -> LogError {
     let fault = match error.code() {
+        Some(code) if *code == SqlState::LOCK_NOT_AVAILABLE => return no_reply(server, APPEND_LIMIT),
         None => Fault::Unreachable,
         Some(code) => match class(code) {
             "XX" => Fault::Damaged,

@@ -25,7 +25,7 @@ use tokio_postgres::{AsyncMessage, Client, Connection, Error, NoTls, Statement, 
 use super::{IfMissing, durability, error_mapping, schema, settings::Target};
 
 /// The statement timeout of the server: a little shorter than that of the client, so that no statement runs after the
-/// client has given up.
+/// client has given up. No statement waits longer than an append for a lock.
 pub(super) const APPEND_LIMIT: Duration = Duration::from_secs(3);
 const READ_LIMIT: Duration = Duration::from_secs(14);
 /// How long a server may take to report its settings.
@@ -350,9 +350,9 @@ async fn connect(
         }
     };
     let driver = Driver(driver.abort_handle());
-    let limit = limit.as_millis();
+    let (limit, lock_limit) = (limit.as_millis(), APPEND_LIMIT.as_millis());
     let settings = format!(
-        "SET statement_timeout = {limit}; SET lock_timeout = {limit}; \
+        "SET statement_timeout = {limit}; SET lock_timeout = {lock_limit}; \
          SET default_transaction_isolation = 'read committed'; SET client_min_messages = warning"
     );
     client.batch_execute(&settings).await.map_err(failed)?;

@@ -1,0 +1,173 @@
+//! An engine that hangs without closing its connections. The pets of a node may then be out of date, which its probes
+//! report within six seconds, with and without creates.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use harness::{App, Gateway, NatsCluster, NatsSync, PostgresServer, REX, Running, eventually, wait_until};
+
+/// How long the probes may take to report an engine that hangs.
+const LIMIT: Duration = Duration::from_secs(6);
+/// The age of the head at which a node is out of date.
+const MAX_STALENESS: f64 = 5.0;
+
+/// An engine that a test makes hang.
+trait Hang {
+    fn hang(&mut self);
+    fn resume(&mut self);
+}
+
+/// A node on this store, which other nodes may share.
+fn node(store: &str, wrapper: &[String]) -> App {
+    let mut app = App::stopped(store, &["--admin-listen", "127.0.0.1:0"]);
+    app.run_by(wrapper);
+    app.start_again();
+    app
+}
+
+/// Ends the creates, also when a check fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn is_reported_in_time(app: &App, engine: &mut impl Hang) {
+    assert_eq!(app.post(REX).status, 201);
+    for creates in [false, true] {
+        let stopped = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let _stop = Stop(&stopped);
+            if creates {
+                scope.spawn(|| {
+                    while !stopped.load(Ordering::Relaxed) {
+                        app.post(REX);
+                    }
+                });
+                let before = app.get("/v1/pets").header("log-position").map(str::to_owned);
+                wait_until("there are creates", || {
+                    app.get("/v1/pets").header("log-position").map(str::to_owned) != before
+                });
+            }
+            engine.hang();
+            let begun = Instant::now();
+            for probe in ["/readyz/reads", "/readyz/writes", "/readyz"] {
+                let reported = eventually("the hanging engine is reported", || {
+                    Some(app.probe(probe)).filter(|report| report.status == 503)
+                });
+                let after = begun.elapsed();
+                assert!(after <= LIMIT, "{probe} took {after:?}, with creates: {creates}");
+                assert_eq!(reported.json()["reason"], "the storage engine does not respond");
+            }
+            app.wait_for_log("not ready");
+            let unseen = unseen(app);
+            assert!(unseen >= MAX_STALENESS, "the metric says {unseen} s");
+            assert_eq!(app.get("/v1/pets/1").status, 200, "reads continue");
+            engine.resume();
+            app.wait_until_ready();
+            app.wait_for_log("ready again");
+            let unseen = self::unseen(app);
+            assert!(unseen < MAX_STALENESS, "the metric says {unseen} s");
+        });
+    }
+}
+
+/// The time since the last confirmed head, as the metrics have it.
+fn unseen(app: &App) -> f64 {
+    let metrics = app.metrics();
+    let value = metrics.lines().find_map(|line| line.strip_prefix("petstore_replica_unseen_seconds "));
+    value.expect("a metric of every node").parse().unwrap()
+}
+
+impl Hang for PostgresServer {
+    fn hang(&mut self) {
+        self.freeze();
+    }
+
+    fn resume(&mut self) {
+        self.thaw();
+    }
+}
+
+#[test]
+fn a_frozen_postgresql_is_reported_within_six_seconds() {
+    let mut server = PostgresServer::start();
+    let app = node(&server.url("postgres"), &[]);
+    is_reported_in_time(&app, &mut server);
+}
+
+/// A PostgreSQL server whose table another session locks.
+struct LockedTable<'a> {
+    server: &'a PostgresServer,
+    session: Option<Running>,
+}
+
+impl Hang for LockedTable<'_> {
+    fn hang(&mut self) {
+        self.session = Some(self.server.lock("postgres"));
+    }
+
+    fn resume(&mut self) {
+        self.server.unlock("postgres");
+    }
+}
+
+#[test]
+fn a_locked_table_is_reported_within_six_seconds() {
+    let server = PostgresServer::start();
+    let app = node(&server.url("postgres"), &[]);
+    is_reported_in_time(&app, &mut LockedTable { server: &server, session: None });
+}
+
+impl Hang for Gateway {
+    fn hang(&mut self) {
+        self.freeze();
+    }
+
+    fn resume(&mut self) {
+        self.thaw();
+    }
+}
+
+#[test]
+fn frozen_object_storage_is_reported_within_six_seconds() {
+    let mut gateway = Gateway::start();
+    let app = node(&gateway.log(), &gateway.wrapper());
+    is_reported_in_time(&app, &mut gateway);
+}
+
+impl Hang for NatsCluster {
+    fn hang(&mut self) {
+        self.servers[0].freeze();
+    }
+
+    fn resume(&mut self) {
+        self.servers[0].thaw();
+    }
+}
+
+#[test]
+fn a_frozen_jetstream_is_reported_within_six_seconds() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut cluster = runtime.block_on(NatsCluster::start(1, NatsSync::Always));
+    let app = node(&cluster.url("PETS"), &[]);
+    is_reported_in_time(&app, &mut cluster);
+}
+
+/// A create that times out because its node reads commits of another node from a locked table first.
+#[test]
+fn the_first_create_that_fails_behind_a_lock_is_explained_in_the_log() {
+    let server = PostgresServer::start();
+    let [app, other] = [(), ()].map(|()| node(&server.url("postgres"), &[]));
+    assert_eq!(other.post(REX).status, 201);
+    let _session = server.lock("postgres");
+    app.post(REX).error(503, "unavailable");
+    app.wait_for_log("another session may hold a lock (see pg_stat_activity)");
+    server.unlock("postgres");
+    app.wait_until_ready();
+}
