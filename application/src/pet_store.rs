@@ -108,11 +108,16 @@ impl PetStore {
             replica.log.close().await;
             return Err(error);
         }
+        // Otherwise, the first create of a node that may not write would show it.
+        let unwritable = replica.log.check_writable().await.err();
+        if let Some(error) = &unwritable {
+            replica.change_health(|health| health.stop_writes(error));
+        }
         let (requests, queue) = mpsc::channel(Self::QUEUE_MAX);
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let writer = Writer::new(replica.clone(), clock, queue, stop.clone(), &options);
         let stop_writes = |health: &mut Health, error: LogError| health.stop_writes(&error);
-        tasks.spawn(supervise("writer", writer.run(), replica.clone(), stop_writes));
+        tasks.spawn(supervise("writer", writer.run(unwritable), replica.clone(), stop_writes));
         match options.access {
             // The durability of an embedded engine does not change while it is open.
             LogAccess::Exclusive => {}

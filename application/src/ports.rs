@@ -97,8 +97,8 @@ pub trait EventLog: LogSource {
         RECORD_MAX
     }
 
-    /// Checks whether the engine would accept a record now, without storing one. Called after the engine has rejected a
-    /// record. `Ok` may be wrong; an error is never wrong.
+    /// Checks whether the engine would accept a record now, without storing one. Called at startup, and after the engine has
+    /// rejected a record. `Ok` may be wrong; an error is never wrong.
     async fn check_writable(&self) -> Result<(), LogError> {
         self.head().await.map(|_| ())
     }

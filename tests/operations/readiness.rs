@@ -171,3 +171,67 @@ fn the_first_create_that_fails_behind_a_lock_is_explained_in_the_log() {
     server.unlock("postgres");
     app.wait_until_ready();
 }
+
+/// A node that may read and not write says so from the start, without a create, and recovers when it may write.
+fn is_ready_for_reads_only(mut app: App, words: &str, allow: impl FnOnce()) {
+    app.begin();
+    app.wait_until_listening().unwrap();
+    wait_until("the node is ready for reads", || app.probe("/readyz/reads").status == 200);
+    for probe in ["/readyz/writes", "/readyz"] {
+        let report = app.probe(probe);
+        assert_eq!(report.status, 503, "{probe}");
+        assert_eq!(report.json()["reason"], "a write to storage failed", "{probe}");
+    }
+    app.post(REX).error(503, "unavailable");
+    assert_eq!(app.get("/v1/pets").status, 200);
+    app.wait_for_log(words);
+    allow();
+    app.wait_until_ready();
+    assert_eq!(app.post(REX).status, 201);
+}
+
+#[test]
+fn a_node_that_may_not_insert_into_postgresql_is_not_ready_for_writes() {
+    let server = PostgresServer::start();
+    server.sql("postgres", "CREATE ROLE shop LOGIN PASSWORD 'shop'");
+    drop(node(&server.url("postgres"), &[]));
+    server.sql("postgres", "GRANT SELECT ON petstore_commits, petstore_schema TO shop");
+    let app = App::stopped(&format!("postgres://shop:shop@{}/postgres", server.address()), &[]);
+    is_ready_for_reads_only(app, "permission denied for table petstore_commits", || {
+        server.sql("postgres", "GRANT INSERT ON petstore_commits TO shop");
+    });
+}
+
+#[test]
+fn a_node_that_may_not_create_objects_is_not_ready_for_writes() {
+    let gateway = Gateway::shared();
+    let url = gateway.log();
+    let bucket = url.split('/').nth(2).unwrap();
+    let policy = format!(
+        r#"{{"Version":"2012-10-17","Statement":[{{"Effect":"Deny","Principal":"*","Action":"s3:PutObject",
+            "Resource":"arn:aws:s3:::{bucket}/*"}}]}}"#
+    );
+    gateway.request("PUT", &format!("{bucket}?policy="), Some(policy.as_bytes()));
+    let mut app = App::stopped(&url, &[]);
+    app.run_by(&gateway.wrapper());
+    is_ready_for_reads_only(app, "rejected PUT pets/log.json (403 AccessDenied)", || {
+        gateway.request("DELETE", &format!("{bucket}?policy="), None);
+    });
+}
+
+#[test]
+fn a_node_that_may_not_publish_to_jetstream_is_not_ready_for_writes() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let denied = "publish: { deny: [\"petstore.PETS.commits\"] }";
+    let users = format!(
+        "authorization {{ users: [ {{ user: all, password: all }}, \
+         {{ user: shop, password: shop, permissions: {{ {denied} }} }} ] }}"
+    );
+    let cluster = runtime.block_on(NatsCluster::start_with(1, NatsSync::Always, &users));
+    let url = |user: &str| cluster.url("PETS").replace("nats://", &format!("nats://{user}:{user}@"));
+    drop(node(&url("all"), &[]));
+    let app = App::stopped(&url("shop"), &[]);
+    is_ready_for_reads_only(app, "allow the user to publish on petstore.PETS.commits", || {
+        cluster.servers[0].reconfigure(denied, "publish: { allow: [\">\"] }");
+    });
+}

@@ -394,8 +394,20 @@ impl EventLog for NatsLog {
     /// server compares the sequence first, so only a real commit shows whether it has room.
     async fn check_writable(&self) -> Result<(), LogError> {
         let (subject, headers) = self.append_headers(PROBE_SEQUENCE);
-        let reply = self.connection.request(subject, headers, Bytes::new(), RESPONSE_TIMEOUT).await;
-        let reply = reply.map_err(RequestFailure::into_error)?;
+        let mut was_denied = false;
+        let reply = loop {
+            let headers = headers.clone();
+            let denied = self.connection.denied(&subject);
+            tokio::select! {
+                biased;
+                error = denied => if was_denied { return Err(error) },
+                reply = self.connection.request(subject.clone(), headers, Bytes::new(), RESPONSE_TIMEOUT) => {
+                    break reply.map_err(RequestFailure::into_error)?;
+                }
+            }
+            // The error may be about an earlier commit.
+            was_denied = true;
+        };
         match acknowledgement::outcome(&self.address.stream, PROBE_SEQUENCE, &reply.payload) {
             Ok(_) | Err(AppendError::Conflict) => Ok(()),
             Err(AppendError::NotStored(error) | AppendError::Unclear(error) | AppendError::Closed(error)) => {

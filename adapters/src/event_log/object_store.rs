@@ -429,6 +429,10 @@ impl EventLog for ObjectLog {
         Ok(object.last().position)
     }
 
+    async fn check_writable(&self) -> Result<(), LogError> {
+        self.objects.check_writable().await
+    }
+
     async fn close(&self) {
         let segmenter = self.segmenter.lock().take();
         if let Some(segmenter) = segmenter {

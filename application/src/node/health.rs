@@ -12,7 +12,7 @@ const MAX_STALENESS: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Health {
     log: LogState,
-    /// The reason why writes are rejected, if they are. Only the writer sets and clears it.
+    /// The reason why writes are rejected, if they are. Set at startup or by the writer, and cleared by the writer.
     writes: Option<LogError>,
     /// The reason why the follower has ended, if it has.
     follower: Option<LogError>,

@@ -106,8 +106,12 @@ impl Writer {
         }
     }
 
-    /// Runs until the store is closed and the queue is drained.
-    pub(crate) async fn run(mut self) {
+    /// Runs until the store is closed and the queue is drained. `unwritable` is the reason why the engine would reject a
+    /// commit now, if it would.
+    pub(crate) async fn run(mut self, unwritable: Option<LogError>) {
+        if let Some(error) = unwritable {
+            self.wait_until_writable(error).await;
+        }
         loop {
             if self.waiting.is_empty() {
                 self.replica.turns.send_modify(Turns::stop_waiting);
@@ -419,14 +423,19 @@ impl Writer {
     /// Finds out whether the engine rejected one commit or rejects all of them, because of missing permissions, a quota
     /// or a full disk. In that case every request is rejected until a probe succeeds. Some engines accept probes and
     /// still reject commits, so writes resume only with the next commit, or after a second without requests.
-    async fn probe(&mut self, covered: usize, mut error: LogError) {
+    async fn probe(&mut self, covered: usize, error: LogError) {
         if self.rejections == 0 && self.replica.log.check_writable().await.is_ok() {
             self.rejections = 1;
             tracing::warn!(target: "petstore::log", %error, "commit rejected");
             self.resume_writes();
             return self.reject(covered, error.fault);
         }
-        loop {
+        self.wait_until_writable(error).await;
+    }
+
+    /// Rejects every request until a probe succeeds.
+    async fn wait_until_writable(&mut self, mut error: LogError) {
+        while error.fault != Fault::Unreachable {
             self.stop_writes(&error);
             self.rejections = self.rejections.saturating_add(1);
             if self.reject_all(error.fault, PROBE.delay(self.rejections)).await.is_break() {
@@ -434,10 +443,10 @@ impl Writer {
             }
             match self.replica.log.check_writable().await {
                 Ok(()) => return,
-                Err(again) if again.fault == Fault::Unreachable => return self.recover(again).await,
                 Err(again) => error = again,
             }
         }
+        self.recover(error).await;
     }
 
     /// Waits until the log can be read and this node has caught up. Requests wait during a short outage; during a

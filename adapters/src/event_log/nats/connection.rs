@@ -48,6 +48,8 @@ pub(super) struct NatsConnection {
     pub(super) client: Client,
     /// How many times the connection has been lost.
     epoch: watch::Receiver<u64>,
+    /// The last error that a server has reported.
+    server_error: watch::Sender<String>,
     /// When a leader last replied, or another server was tried.
     leader_seen: Mutex<Instant>,
 }
@@ -74,6 +76,8 @@ impl NatsConnection {
     /// Connects to one of the servers. Fails within seconds if none of them responds.
     pub(super) async fn open(address: &Address) -> Result<Self, LogError> {
         let (lost, epoch) = watch::channel(0);
+        let server_error = watch::Sender::default();
+        let reported = server_error.clone();
         let options = options(address)
             .await?
             .name("petstore")
@@ -84,6 +88,9 @@ impl NatsConnection {
             .reconnect_to_server_callback(round_robin(address.tls))
             .event_callback(move |event| {
                 log_event(&event);
+                if let Event::ServerError(error) = &event {
+                    reported.send_replace(error.to_string());
+                }
                 if event == Event::Disconnected {
                     lost.send_modify(|count| *count += 1);
                 }
@@ -91,7 +98,9 @@ impl NatsConnection {
             });
         let connecting = time::timeout(CONNECT_TIMEOUT, options.connect(&address.servers));
         match connecting.await {
-            Ok(Ok(client)) => Ok(Self { client, epoch, leader_seen: Mutex::new(Instant::now()) }),
+            Ok(Ok(client)) => {
+                Ok(Self { client, epoch, server_error, leader_seen: Mutex::new(Instant::now()) })
+            }
             Ok(Err(error)) => {
                 let (fault, advice) = match error.kind() {
                     _ if failed_handshake(&error) => {
@@ -155,6 +164,16 @@ impl NatsConnection {
                 "the NATS servers did not reply within {timeout:?}"
             )))),
         }
+    }
+
+    /// Waits until a server reports that this node may not publish on the subject. Such a request gets no reply.
+    pub(super) async fn denied(&self, subject: &str) -> LogError {
+        self.server_error.send_replace(String::new());
+        let (mut errors, quoted) = (self.server_error.subscribe(), format!("Publish to \"{subject}\""));
+        let error = errors.wait_for(|error| error.contains(&quoted)).await;
+        let error = error.expect("this connection holds the sender").clone();
+        Fault::WriteFailed
+            .error(format!("NATS rejected a commit ({error}): allow the user to publish on {subject}"))
     }
 
     /// Sends an idempotent request to the JetStream API, and repeats it if necessary. The response may be an error.

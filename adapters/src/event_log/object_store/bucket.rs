@@ -169,7 +169,7 @@ impl Bucket {
             Some(Rejection { status, .. }) => (300..500).contains(status) && *status != 408,
             None => is_not_connected(&error),
         };
-        let failure = self.failure(&error);
+        let failure = self.failure("PUT", key, &error);
         Err(if is_rejected { NotCreated::Rejected(failure) } else { NotCreated::Unclear(failure) })
     }
 
@@ -177,7 +177,7 @@ impl Bucket {
     pub(super) async fn get(&self, key: &Path) -> Result<Option<Bytes>, LogError> {
         let found = match time::timeout(RESPONSE_TIMEOUT, self.client.get(key)).await {
             Ok(Err(Error::NotFound { .. })) => return Ok(None),
-            found => self.in_time(found)?,
+            found => self.in_time("GET", key, found)?,
         };
         let size = found.meta.size;
         if size > OBJECT_MAX as u64 {
@@ -185,7 +185,7 @@ impl Bucket {
                 "the object {key} has {size} bytes and was not written by petstore: its objects have at most {OBJECT_MAX}"
             )));
         }
-        let bytes = self.in_time(time::timeout(BODY_TIMEOUT, found.bytes()).await)?;
+        let bytes = self.in_time("GET", key, time::timeout(BODY_TIMEOUT, found.bytes()).await)?;
         if bytes.len() as u64 == size {
             return Ok(Some(bytes));
         }
@@ -205,7 +205,7 @@ impl Bucket {
         let mut found = Vec::new();
         while found.len() < max {
             let next = time::timeout(RESPONSE_TIMEOUT, listed.next()).await;
-            let Some(object) = self.in_time(next.map(Option::transpose))? else { break };
+            let Some(object) = self.in_time("LIST", directory, next.map(Option::transpose))? else { break };
             let Some(next) = parse(object) else { continue };
             // A listing that repeats itself would never end.
             if found.last().is_some_and(|last| *last >= next) {
@@ -217,16 +217,22 @@ impl Bucket {
         Ok(found)
     }
 
-    fn in_time<T>(&self, result: Result<Result<T, Error>, time::error::Elapsed>) -> Result<T, LogError> {
-        result.map_err(|_elapsed| self.late())?.map_err(|error| self.failure(&error))
+    fn in_time<T>(
+        &self,
+        method: &str,
+        key: &Path,
+        result: Result<Result<T, Error>, time::error::Elapsed>,
+    ) -> Result<T, LogError> {
+        result.map_err(|_elapsed| self.late())?.map_err(|error| self.failure(method, key, &error))
     }
 
     pub(super) fn late(&self) -> LogError {
         Fault::Unreachable.error(format!("no response from {} in time", self.server))
     }
 
-    /// Describes a failed request, without what the library adds to its errors: URLs, headers and whole responses.
-    fn failure(&self, error: &Error) -> LogError {
+    /// Describes a failed request for a key, or for a listing of the keys under it, without what the library adds to its
+    /// errors: URLs, headers and whole responses.
+    fn failure(&self, method: &str, key: &Path, error: &Error) -> LogError {
         let (server, bucket) = (&self.server, &self.name);
         if let Some(reason) = root_certificates::rejection(error, "SSL_CERT_FILE") {
             return Fault::CannotOpen.error(format!("{server} cannot be used: {reason}"));
@@ -260,7 +266,9 @@ impl Bucket {
             }
             _ => "check the URL, AWS_REGION and AWS_ENDPOINT_URL",
         };
-        Fault::CannotOpen.error(format!("{server} rejected the request ({rejection}): {advice}"))
+        let is_denied = matches!(rejection.status, 401 | 403);
+        let fault = if is_denied && method == "PUT" { Fault::WriteFailed } else { Fault::CannotOpen };
+        fault.error(format!("{server} rejected {method} {key} ({rejection}): {advice}"))
     }
 }
 

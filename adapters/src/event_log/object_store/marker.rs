@@ -25,6 +25,19 @@ struct Marker {
     log: Uuid,
 }
 
+fn encode(log: Uuid) -> Bytes {
+    serde_json::to_vec(&Marker { format: FORMAT, log }).expect("text and numbers always serialise").into()
+}
+
+/// Checks that this node may create objects: sends the marker of this log again. A server that denies the request does not
+/// say that the marker exists.
+pub(super) async fn check_writable(bucket: &Bucket, log: Uuid) -> Result<(), LogError> {
+    match bucket.create(&bucket.key(&[MARKER]), encode(log)).await {
+        Ok(()) | Err(NotCreated::Exists) => Ok(()),
+        Err(NotCreated::Rejected(error) | NotCreated::Unclear(error)) => Err(error),
+    }
+}
+
 /// Returns the id of the log under the prefix. `None` if there is no marker.
 pub(super) async fn find(bucket: &Bucket) -> Result<Option<Uuid>, LogError> {
     let Some(bytes) = bucket.get(&bucket.key(&[MARKER])).await? else { return Ok(None) };
@@ -65,9 +78,7 @@ pub(super) async fn find_or_create(bucket: &Arc<Bucket>) -> Result<Uuid, LogErro
     let log = Uuid::now_v7();
     tracing::info!(target: "petstore::log", server = bucket.server, "checking that the server creates an object only once");
     probe(bucket, log).await?;
-    let marker =
-        serde_json::to_vec(&Marker { format: FORMAT, log }).expect("text and numbers always serialise");
-    let created = bucket.create(&bucket.key(&[MARKER]), marker.into()).await;
+    let created = bucket.create(&bucket.key(&[MARKER]), encode(log)).await;
     if let Err(NotCreated::Rejected(error)) = created {
         return Err(error);
     }

@@ -243,6 +243,13 @@ impl Objects {
         }
     }
 
+    /// Checks that this node may create objects.
+    pub(super) async fn check_writable(&self) -> Result<(), LogError> {
+        // Otherwise, the request could create the marker of a log that was deleted.
+        self.check_marker().await?;
+        marker::check_writable(&self.bucket, self.log).await
+    }
+
     /// Explains why a commit that was stored cannot be found.
     pub(super) async fn missing(&self, position: Position) -> LogError {
         let later = async {
