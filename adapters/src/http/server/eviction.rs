@@ -3,7 +3,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, hash_map::Entry},
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
@@ -21,7 +21,7 @@ pub(in crate::http) const MEMORY_MAX: usize = 64 * 1024 * 1024;
 
 /// The memory that an eviction frees. An eviction compares all connections, and so must be rare.
 pub(super) const MEMORY_FREED: usize = MEMORY_MAX / 8;
-/// An eviction frees 1/64 of the slots.
+/// An eviction frees 1/64 of the slots, of the listener or of an address.
 const SLOTS_FREED: usize = 64;
 
 /// Unproven connections are closed first while they hold more than 1/4, unless one owner holds more than 1/2.
@@ -50,8 +50,33 @@ pub(in crate::http) struct OpenConnections {
     pub(super) evicted_held: AtomicUsize,
     pub(in crate::http) evicted: AtomicU64,
     pub(super) accepted: AtomicU64,
+    connections: Mutex<Connections>,
+}
+
+#[derive(Default)]
+struct Connections {
     /// By address and id.
-    connections: Mutex<BTreeMap<(IpNet, u64), Arc<Activity>>>,
+    by_key: BTreeMap<(IpNet, u64), Arc<Activity>>,
+    /// How many each address has.
+    per_address: HashMap<IpNet, usize>,
+}
+
+impl Connections {
+    fn insert(&mut self, connection: Arc<Activity>) {
+        *self.per_address.entry(connection.key.0).or_default() += 1;
+        self.by_key.insert(connection.key, connection);
+    }
+
+    fn remove(&mut self, key: (IpNet, u64)) {
+        if self.by_key.remove(&key).is_some()
+            && let Entry::Occupied(mut count) = self.per_address.entry(key.0)
+        {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
 }
 
 impl OpenConnections {
@@ -60,33 +85,35 @@ impl OpenConnections {
     }
 
     pub(in crate::http) fn open(&self) -> usize {
-        self.connections.lock().len()
+        self.connections.lock().by_key.len()
     }
 
     /// Adds a connection. Evicts others if all slots, or all slots of its address, are taken.
     pub(super) fn insert(&self, connection: Arc<Activity>, address_limit: Option<usize>) {
         let mut open = self.connections.lock();
-        let (address, id) = connection.key;
-        if let Some(limit) = address_limit {
-            let same_address: Vec<_> =
-                open.range((address, 0)..(address, id)).map(|(_, other)| other.clone()).collect();
-            self.evict(&mut open, &same_address, |_| 1, limit, limit - 1);
+        let kept = |limit| limit - limit / SLOTS_FREED - 1;
+        let address = connection.key.0;
+        if let Some(limit) = address_limit
+            && open.per_address.get(&address).is_some_and(|count| *count >= limit)
+        {
+            let same_address = open.by_key.range((address, 0)..=(address, u64::MAX));
+            let same_address: Vec<_> = same_address.map(|(_, other)| other.clone()).collect();
+            self.evict(&mut open, &same_address, |_| 1, limit, kept(limit));
         }
-        if open.len() >= self.limit {
-            let all: Vec<_> = open.values().cloned().collect();
-            let kept = self.limit - self.limit / SLOTS_FREED - 1;
-            self.evict(&mut open, &all, |_| 1, self.limit, kept);
+        if open.by_key.len() >= self.limit {
+            let all: Vec<_> = open.by_key.values().cloned().collect();
+            self.evict(&mut open, &all, |_| 1, self.limit, kept(self.limit));
         }
-        open.insert(connection.key, connection);
+        open.insert(connection);
     }
 
     pub(super) fn remove(&self, connection: &Activity) {
-        self.connections.lock().remove(&connection.key);
+        self.connections.lock().remove(connection.key);
     }
 
     /// Gives unproven connections little time to end.
     pub(super) fn drain(&self) {
-        self.connections.lock().values().for_each(|connection| connection.drain());
+        self.connections.lock().by_key.values().for_each(|connection| connection.drain());
     }
 
     /// Evicts connections if more than the maximum memory is in use.
@@ -94,7 +121,7 @@ impl OpenConnections {
         let mut open = self.connections.lock();
         // Another thread may have done it.
         if self.held.load(Relaxed) > MEMORY_MAX {
-            let all: Vec<_> = open.values().cloned().collect();
+            let all: Vec<_> = open.by_key.values().cloned().collect();
             self.evict(&mut open, &all, |state| state.held, MEMORY_MAX, MEMORY_MAX - MEMORY_FREED);
         }
     }
@@ -105,7 +132,7 @@ impl OpenConnections {
     /// the first one in the eviction order.
     fn evict(
         &self,
-        open: &mut BTreeMap<(IpNet, u64), Arc<Activity>>,
+        open: &mut Connections,
         candidates: &[Arc<Activity>],
         amount: fn(&ConnectionState) -> usize,
         limit: usize,
@@ -138,7 +165,7 @@ impl OpenConnections {
             let Some(((Reverse(amount), _), connection)) = members.pop() else { return };
             *total -= amount;
             held[usize::from(takes_proven)] -= amount;
-            open.remove(&connection.key);
+            open.remove(connection.key);
             connection.evict();
             self.evicted.fetch_add(1, Relaxed);
         }

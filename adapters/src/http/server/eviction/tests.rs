@@ -128,6 +128,22 @@ fn the_limit_of_an_address_evicts_a_connection_of_that_address() {
 }
 
 #[test]
+fn a_part_of_the_slots_of_an_address_is_freed_at_once() {
+    let mut listener = TestListener::new(1_000, Some(128));
+    for _ in 0..128 {
+        listener.connect(1, None);
+    }
+    listener.connect(2, None);
+    assert!(listener.evicted().is_empty());
+    for _ in 0..3 {
+        listener.connect(1, None);
+        assert_eq!(listener.evicted(), [0, 1, 2]);
+    }
+    listener.connect(1, None);
+    assert_eq!(listener.evicted(), [0, 1, 2, 3, 4, 5]);
+}
+
+#[test]
 fn an_evicted_connection_holds_no_memory_and_no_slot() {
     let mut listener = TestListener::new(1, None);
     listener.connect(1, Some(1));
