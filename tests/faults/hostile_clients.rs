@@ -19,6 +19,7 @@ use harness::{App, wait_until};
 use tokio::{
     io::AsyncReadExt as _,
     net::TcpStream,
+    runtime::Runtime,
     task::JoinSet,
     time::{Instant, sleep, sleep_until, timeout},
 };
@@ -214,6 +215,56 @@ fn assert_bodies_may_take_their_time(app: &App, flood: Flood) {
     println!("creates, and how long each took: {statuses:?}");
     assert!(evicted() > before, "the attack holds all memory at all times");
     assert!(statuses.iter().filter(|(status, _)| *status == Some(201)).count() >= 10, "{statuses:?}");
+}
+
+#[test]
+fn frames_that_belong_to_no_request_do_not_delay_others() {
+    const LISTS: usize = 200;
+    for connections in [100, 600] {
+        let app = App::on_with("memory:", &[]);
+        let (flood, frames) = Flood::of_control_frames();
+        let (address, sent) = (app.address(), Arc::new(AtomicUsize::new(0)));
+        let counted = sent.clone();
+        let attack = Attack::start(connections, move || {
+            let (flood, frames, counted) = (flood.clone(), frames.clone(), counted.clone());
+            async move {
+                loop {
+                    flood.clone().run_for_ever(address, frames.clone(), counted.clone()).await;
+                }
+            }
+        });
+        wait_until("the attack is strong", || sent.load(Relaxed) > connections * 1024 * 1024);
+        let client = Runtime::new().unwrap();
+        let list = format!("GET /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {}\r\n\r\n", app.key);
+        let mut times = client.block_on(list_repeatedly(address, &list, LISTS));
+        drop(attack);
+        let begun = Instant::now();
+        client.block_on(list_repeatedly(address, &list, 2));
+        let recovered = begun.elapsed();
+        times.sort_unstable();
+        let (median, longest) = (times[times.len() / 2], times.last().unwrap());
+        println!("{connections} connections: p50 {median:?}, max {longest:?} of {} lists", times.len());
+        println!("two lists after the attack: {recovered:?}");
+        assert!(median <= Duration::from_millis(50), "{median:?}");
+        assert!(recovered < Duration::from_secs(1), "{recovered:?}");
+    }
+}
+
+/// Lists pets alternately on a new connection and on that of the list before, for at most [`TIMEOUT`]. Returns how long each
+/// list took.
+async fn list_repeatedly(address: SocketAddr, list: &str, times: usize) -> Vec<Duration> {
+    let (mut took, mut open, begun) = (vec![], None, Instant::now());
+    while took.len() < times && begun.elapsed() < TIMEOUT {
+        let list_begun = Instant::now();
+        let mut stream = match open.take() {
+            Some(stream) => stream,
+            None => TcpStream::connect(address).await.unwrap(),
+        };
+        assert_eq!(exchange(&mut stream, list.as_bytes()).await, Some(200));
+        took.push(list_begun.elapsed());
+        open = (took.len() % 2 == 1).then_some(stream);
+    }
+    took
 }
 
 #[test]

@@ -85,7 +85,7 @@ pub(super) async fn run(
         let is_proxy = is_trusted(&state.settings.trusted_proxies, peer);
         let activity = Activity::begin(&open, peer, settings.connections_per_address.filter(|_| !is_proxy));
         // The kernel would keep what the client has not read for minutes. A failure means that the connection has ended.
-        let socket = Socket { stream, activity, discard_unread: |stream| drop(stream.set_zero_linger()) };
+        let socket = Socket::new(stream, activity, |stream| drop(stream.set_zero_linger()));
         connections.spawn(connection::serve(socket, router.clone(), state.clone(), draining.clone()));
     }
     drop(listener);

@@ -67,6 +67,19 @@ impl Flood {
         Self(PREFACE.iter().copied().chain(frames).collect())
     }
 
+    /// A request without a key, and what [`Self::run_for_ever`] sends after it: frames that belong to no request.
+    pub(in crate::faults) fn of_control_frames() -> (Self, Bytes) {
+        /// No type of frame that is known.
+        const UNKNOWN: u8 = 0xee;
+        let request =
+            [indexed(GET), indexed(HTTP), literal(AUTHORITY, "a"), literal(PATH, "/livez")].concat();
+        let update = frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]);
+        let control_frames = [update, frame(UNKNOWN, 0, 0, &[])].concat();
+        let first =
+            [frame(SETTINGS, 0, 0, &[]), frame(HEADERS, END_HEADERS | END_STREAM, 1, &request)].concat();
+        (Self(PREFACE.iter().copied().chain(first).collect()), control_frames.repeat(3_000).into())
+    }
+
     /// Creates with heads of 120 bytes.
     pub(in crate::faults) fn of_small_heads(key: &str) -> Self {
         Self::new(END_HEADERS, &create(key))
@@ -105,6 +118,20 @@ impl Flood {
         };
         let mut sink = io::sink();
         let _ = tokio::join!(write, io::copy(&mut receiving, &mut sink));
+    }
+
+    /// Sends the requests, and then these frames as fast as the service receives them, until it closes the connection.
+    pub(in crate::faults) async fn run_for_ever(
+        self,
+        address: SocketAddr,
+        frames: Bytes,
+        sent: Arc<AtomicUsize>,
+    ) {
+        let Some(mut stream) = connect(address).await else { return };
+        let _ = stream.write_all(&self.0).await;
+        while stream.write_all(&frames).await.is_ok() {
+            sent.fetch_add(frames.len(), Relaxed);
+        }
     }
 
     /// Sends the requests, and reads nothing.

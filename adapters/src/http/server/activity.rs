@@ -25,6 +25,7 @@ use futures_util::task::AtomicWaker;
 use ipnet::IpNet;
 use parking_lot::Mutex;
 use tokio::time::{self, Instant};
+use tokio_util::sync::PollSemaphore;
 
 use super::eviction::{Group, MEMORY_FREED, MEMORY_MAX, OpenConnections};
 use crate::http::middleware::client_address::network;
@@ -48,6 +49,16 @@ const FIELD_COST: usize = 128;
 
 /// Maximum number of bytes that hyper holds before it has parsed them: an incomplete head and an incomplete frame.
 const UNPARSED_MAX: usize = 32 * 1024;
+
+/// Bytes after which a connection lets others run. hyper and the TLS library read until the socket is empty.
+pub(super) const READ_BUDGET: usize = 8 * 1024;
+
+/// Maximum overhead of a connection: bytes beyond those that its requests, bodies and responses account for.
+const OVERHEAD_MAX: usize = 1024 * 1024;
+
+/// The bytes that a client may send for each byte of a body that it sends, and of a response that it reads: frames and TLS
+/// records of one byte each. A request accounts for as many bytes as the memory that it is counted with.
+const BYTES_PER_BYTE: usize = 64;
 
 /// The activity of one connection, shared by its stream, its requests and its watchdog.
 pub(super) struct Activity {
@@ -79,6 +90,8 @@ pub(super) struct ConnectionState {
     unparsed: usize,
     /// When the first of these bytes arrived.
     first_byte: Option<Instant>,
+    /// The bytes received beyond those that are accounted for.
+    pub(super) overhead: usize,
     /// The bytes of all responses so far, and those that the client has read.
     sent: u64,
     read: u64,
@@ -121,6 +134,10 @@ impl ConnectionState {
         self.held = self.held + bytes - self.unparsed;
         self.unparsed = bytes;
         self.first_byte = (bytes > 0).then(|| self.first_byte.unwrap_or_else(Instant::now));
+    }
+
+    fn account_for(&mut self, bytes: usize) {
+        self.overhead = self.overhead.saturating_sub(bytes);
     }
 
     /// When the client will have taken too long. There is no deadline while it waits for the service; that of a request
@@ -207,14 +224,24 @@ impl Activity {
         changed
     }
 
-    /// Polls `connection` unless it is evicted, and after the tasks of evicted connections have freed their memory.
-    pub(super) async fn after_evicted<T>(&self, connection: impl Future<Output = T>) -> T {
+    /// Polls `connection` unless it is evicted, and after the tasks of evicted connections have freed their memory. Of all
+    /// connections with an overhead of more than [`READ_BUDGET`], one is polled at a time.
+    pub(super) async fn poll_when_permitted<T>(&self, connection: impl Future<Output = T>) -> T {
         let mut connection = pin!(connection);
+        let mut permits = PollSemaphore::new(self.listener.overhead_permit.clone());
+        // A queued connection keeps its place, because an unused permit would block the others.
+        let mut needs_permit = false;
         poll_fn(|context| {
-            if self.state.lock().is_evicted || self.listener.evicted_held.load(Relaxed) > MEMORY_FREED {
+            let state = self.state.lock();
+            let is_evicted = state.is_evicted;
+            needs_permit |= state.overhead > READ_BUDGET;
+            drop(state);
+            if is_evicted || self.listener.evicted_held.load(Relaxed) > MEMORY_FREED {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
+            let _permit = if needs_permit { ready!(permits.poll_acquire(context)) } else { None };
+            needs_permit = false;
             connection.as_mut().poll(context)
         })
         .await
@@ -222,7 +249,10 @@ impl Activity {
 
     pub(super) fn received(&self, bytes: usize) {
         if bytes > 0 {
-            self.update(|state| state.set_unparsed((state.unparsed + bytes).min(UNPARSED_MAX)));
+            self.update(|state| {
+                state.set_unparsed((state.unparsed + bytes).min(UNPARSED_MAX));
+                state.overhead += bytes;
+            });
         }
     }
 
@@ -234,6 +264,7 @@ impl Activity {
         let cost = REQUEST_COST + path + request.headers().iter().map(field).sum::<usize>();
         self.update(|state| {
             state.set_unparsed(0);
+            state.account_for(cost);
             state.held += cost;
             state.in_flight += 1;
             state.version = Some(request.version());
@@ -250,10 +281,15 @@ impl Activity {
             loop {
                 let state = self.state.lock();
                 let (deadline, is_evicted) = (state.deadline(self.accepted), state.is_evicted);
+                let overhead = state.overhead;
                 drop(state);
                 let now = Instant::now();
-                if is_evicted || deadline.is_some_and(|deadline| deadline <= now) {
-                    return Poll::Ready(if is_evicted { "evicted" } else { "timed out" });
+                if is_evicted {
+                    return Poll::Ready("evicted");
+                } else if overhead > OVERHEAD_MAX {
+                    return Poll::Ready("too much overhead");
+                } else if deadline.is_some_and(|deadline| deadline <= now) {
+                    return Poll::Ready("timed out");
                 }
                 // An HTTP/2 stream can end without waking its connection, so there is always a next look.
                 let alarm = deadline.unwrap_or(now + IDLE_TIMEOUT);
@@ -294,6 +330,7 @@ impl InFlightRequest {
     pub(super) fn body_received(&self, bytes: usize) {
         self.connection.update(|state| {
             state.set_unparsed(state.unparsed.saturating_sub(bytes));
+            state.account_for(bytes * BYTES_PER_BYTE);
             state.held += bytes;
         });
     }
@@ -354,6 +391,7 @@ impl Drop for CountedBytes {
         self.request.connection.update(|state| {
             state.unread.retain(|chunk| chunk.id != self.id);
             state.read += self.bytes.len() as u64;
+            state.account_for(self.bytes.len() * BYTES_PER_BYTE);
             state.held -= self.held;
         });
     }

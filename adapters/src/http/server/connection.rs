@@ -3,9 +3,10 @@
 use std::{
     convert::Infallible,
     future,
-    ops::{Deref, DerefMut},
+    io::{self, IoSlice},
     pin::{Pin, pin},
     sync::Arc,
+    task::{Context, Poll},
 };
 
 use axum::{
@@ -26,14 +27,15 @@ use hyper::{
 };
 use hyper_util::{rt::TokioIo, server::conn::auto};
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
+    io::{AsyncRead, AsyncWrite, ReadBuf},
     sync::{mpsc, watch},
+    task,
 };
-use tokio_util::{either::Either, io::InspectReader};
+use tokio_util::either::Either;
 use tower::Service as _;
 
 use super::{
-    activity::{Activity, count_chunk},
+    activity::{Activity, READ_BUDGET, count_chunk},
     request_body::wrap_body,
 };
 use crate::http::app_state::AppState;
@@ -85,25 +87,70 @@ fn builder(streams: Streams) -> auto::Builder<Streams> {
     builder
 }
 
-/// The socket of a connection. Its end frees the slot.
+/// The socket of a connection. It counts what it receives, and its end frees the slot.
 pub(super) struct Socket<S> {
-    pub(super) stream: S,
-    pub(super) activity: Arc<Activity>,
+    stream: S,
+    activity: Arc<Activity>,
     /// Makes the end discard what the client has not read.
-    pub(super) discard_unread: fn(&S),
+    discard_unread: fn(&S),
+    /// The bytes received since other connections could run.
+    received: usize,
 }
 
-impl<S> Deref for Socket<S> {
-    type Target = S;
-
-    fn deref(&self) -> &S {
-        &self.stream
+impl<S> Socket<S> {
+    pub(super) fn new(stream: S, activity: Arc<Activity>, discard_unread: fn(&S)) -> Self {
+        Self { stream, activity, discard_unread, received: 0 }
     }
 }
 
-impl<S> DerefMut for Socket<S> {
-    fn deref_mut(&mut self) -> &mut S {
-        &mut self.stream
+impl<S: AsyncRead + Unpin> AsyncRead for Socket<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.received >= READ_BUDGET {
+            self.received = 0;
+            // Wakes the task after others have run and the runtime has looked for events.
+            let _ = pin!(task::yield_now()).poll(context);
+            return Poll::Pending;
+        }
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let received = buffer.filled().len() - before;
+        self.received = if polled.is_pending() { 0 } else { self.received + received };
+        self.activity.received(received);
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Socket<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 
@@ -125,12 +172,11 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
 ) {
     let (opening, opened) = mpsc::unbounded_channel();
     let builder = builder(Streams(opening));
-    let (activity, received) = (socket.activity.clone(), socket.activity.clone());
-    let stream = InspectReader::new(Pin::new(socket), move |bytes| received.received(bytes.len()));
+    let activity = socket.activity.clone();
     let serving = async {
         let stream = match &state.tls {
-            None => Either::Left(stream),
-            Some(tls) => Either::Right(Box::new(tls.acceptor().accept(stream).await?)),
+            None => Either::Left(socket),
+            Some(tls) => Either::Right(Box::new(tls.acceptor().accept(socket).await?)),
         };
         let responding = service_fn(|request| respond(router.clone(), request, &activity));
         let mut http = pin!(builder.serve_connection(TokioIo::new(stream), responding));
@@ -154,7 +200,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     let ended = tokio::select! {
         // The second branch inspects the state after the connection has made progress.
         biased;
-        ended = activity.after_evicted(running) => ended,
+        ended = activity.poll_when_permitted(running) => ended,
         reason = activity.expired() => Err(reason.into()),
     };
     let Err(reason) = ended else { return };

@@ -13,6 +13,7 @@ use std::{
 use application::OwnerId;
 use ipnet::IpNet;
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 
 use super::activity::{Activity, ConnectionState};
 
@@ -38,7 +39,6 @@ pub(super) enum Group {
 }
 
 /// The open connections of a listener.
-#[derive(Default)]
 pub(in crate::http) struct OpenConnections {
     /// The name of the listener in the metrics.
     pub(in crate::http) name: &'static str,
@@ -50,6 +50,8 @@ pub(in crate::http) struct OpenConnections {
     pub(super) evicted_held: AtomicUsize,
     pub(in crate::http) evicted: AtomicU64,
     pub(super) accepted: AtomicU64,
+    /// One permit, for connections with much overhead.
+    pub(super) overhead_permit: Arc<Semaphore>,
     connections: Mutex<Connections>,
 }
 
@@ -81,7 +83,16 @@ impl Connections {
 
 impl OpenConnections {
     pub(super) fn new(name: &'static str, limit: usize) -> Self {
-        Self { name, limit, ..Self::default() }
+        Self {
+            name,
+            limit,
+            held: AtomicUsize::default(),
+            evicted_held: AtomicUsize::default(),
+            evicted: AtomicU64::default(),
+            accepted: AtomicU64::default(),
+            overhead_permit: Arc::new(Semaphore::new(1)),
+            connections: Mutex::default(),
+        }
     }
 
     pub(in crate::http) fn open(&self) -> usize {

@@ -99,7 +99,10 @@ async fn drain(mut incoming: Incoming, request: Arc<InFlightRequest>) {
         while drained <= DRAIN_MAX
             && let Some(Ok(frame)) = incoming.frame().await
         {
-            drained += frame.data_ref().map_or(0, |data| data.len() as u64);
+            let length = frame.data_ref().map_or(0, Bytes::len);
+            request.body_received(length);
+            request.body_ended(length);
+            drained += length as u64;
         }
     })
     .await;

@@ -1,7 +1,8 @@
 //! The deadlines of a connection, and its group.
 
-use std::net::Ipv4Addr;
+use std::{future, net::Ipv4Addr};
 
+use futures_util::FutureExt as _;
 use proptest::prelude::*;
 
 use super::*;
@@ -97,6 +98,51 @@ async fn frames_on_an_http2_connection_do_not_end_its_idle_time() {
     pass(5).await;
     connection.received(17);
     assert_eq!(connection.seconds_left(), Some(70));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_sends_much_more_than_its_requests_is_disconnected() {
+    let ends = |connection: &Activity| connection.expired().now_or_never().is_some();
+    let connection = connect();
+    connection.received(OVERHEAD_MAX);
+    let request = connection.request(Version::HTTP_2);
+    connection.received(REQUEST_COST);
+    for _ in 0..10 * OVERHEAD_MAX / BYTES_PER_BYTE {
+        request.body_received(1);
+        connection.received(BYTES_PER_BYTE);
+    }
+    drop(chunk(1, &request));
+    connection.received(1024 * BYTES_PER_BYTE);
+    assert!(!ends(&connection));
+    request.body_received(0);
+    connection.received(FIELD_COST * 100);
+    assert!(ends(&connection), "an empty frame accounts for nothing");
+
+    let connection = connect();
+    let request = connection.request(Version::HTTP_2);
+    for _ in 0..150 {
+        connection.received(8 * 1024);
+        request.body_received(1);
+    }
+    assert!(ends(&connection), "a byte of a body accounts for few others");
+}
+
+#[tokio::test]
+async fn a_connection_that_waits_for_its_permit_does_not_block_others_after_a_request() {
+    let listener = Arc::new(OpenConnections::new("test", SETTINGS.connections_max));
+    let connect = || {
+        let connection = Activity::begin(&listener, Ipv4Addr::LOCALHOST.into(), None);
+        connection.received(READ_BUDGET + 1);
+        connection
+    };
+    let (first, second) = (connect(), connect());
+    let permit = listener.overhead_permit.try_acquire().unwrap();
+    let mut waiting = pin!(first.poll_when_permitted(future::pending::<()>()));
+    assert!(waiting.as_mut().now_or_never().is_none());
+    assert!(second.poll_when_permitted(async {}).now_or_never().is_none(), "it waits");
+    drop((first.request(Version::HTTP_2), permit));
+    assert!(waiting.as_mut().now_or_never().is_none());
+    assert!(second.poll_when_permitted(async {}).now_or_never().is_some());
 }
 
 #[tokio::test(start_paused = true)]

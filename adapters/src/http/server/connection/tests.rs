@@ -33,27 +33,25 @@ struct Peer {
     stream: DuplexStream,
     drain: watch::Sender<bool>,
     listener: Arc<OpenConnections>,
+    activity: Arc<Activity>,
     server: JoinHandle<()>,
 }
 
 impl Peer {
     fn connect() -> Self {
         let state = Arc::new(AppState::new(Arc::new(AnyKey), HttpSettings::default()));
-        Self::connect_to(public(&state), state)
+        Self::connect_to(public(&state), state, 1024)
     }
 
-    fn connect_to(router: Router, state: Arc<AppState>) -> Self {
-        let (stream, theirs) = tokio::io::duplex(1024);
+    /// The pipe holds so many bytes in each direction.
+    fn connect_to(router: Router, state: Arc<AppState>, capacity: usize) -> Self {
+        let (stream, theirs) = tokio::io::duplex(capacity);
         let (drain, draining) = watch::channel(false);
         let listener = Arc::new(OpenConnections::new("test", SETTINGS.connections_max));
         let activity = Activity::begin(&listener, Ipv4Addr::LOCALHOST.into(), None);
-        let server = tokio::spawn(serve(
-            Socket { stream: theirs, activity, discard_unread: |_| {} },
-            router,
-            state,
-            draining,
-        ));
-        Self { stream, drain, listener, server }
+        let socket = Socket::new(theirs, activity.clone(), |_| {});
+        let server = tokio::spawn(serve(socket, router, state, draining));
+        Self { stream, drain, listener, activity, server }
     }
 
     async fn send(&mut self, text: &str) {
@@ -117,7 +115,7 @@ async fn pipelined_requests_get_responses_in_order() {
 #[tokio::test(start_paused = true)]
 async fn a_rejected_body_is_drained_so_that_the_connection_can_be_reused() {
     let mut peer = Peer::connect();
-    let size = 1024 * 1024;
+    let size = 3 * 1024 * 1024;
     peer.send(&format!("POST /v1/pets HTTP/1.1\r\nhost: x\r\ncontent-length: {size}\r\n\r\n")).await;
     peer.send(&"x".repeat(size)).await;
     assert!(peer.read_past("}").await.starts_with("HTTP/1.1 401"));
@@ -165,6 +163,39 @@ async fn a_request_that_waits_in_the_socket_gets_a_response_when_the_server_stop
     assert!(peer.read_to_the_end().await.starts_with("HTTP/1.1 200"));
 }
 
+/// The beginning of an HTTP/2 connection, and a frame of an unknown type.
+const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+const UNKNOWN_FRAME: &[u8] = b"\0\0\0\xee\0\0\0\0\0";
+
+#[tokio::test(start_paused = true)]
+async fn other_tasks_run_while_frames_wait_in_the_socket() {
+    let state = Arc::new(AppState::new(Arc::new(AnyKey), HttpSettings::default()));
+    let mut peer = Peer::connect_to(public(&state), state, 1024 * 1024);
+    peer.stream.write_all(&[HTTP2, &UNKNOWN_FRAME.repeat(50_000)].concat()).await.unwrap();
+    // One thread runs both sides: the server runs once at each yield.
+    let mut received = 0;
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+        let before = std::mem::replace(&mut received, peer.activity.state.lock().overhead);
+        assert!(received <= before + 3 * READ_BUDGET, "{before}, then {received}");
+    }
+    assert!(received > READ_BUDGET, "{received}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_http2_peer_that_sends_frames_for_ever_is_disconnected() {
+    let mut peer = Peer::connect();
+    peer.stream.write_all(HTTP2).await.unwrap();
+    let (mut receiving, mut sending) = tokio::io::split(peer.stream);
+    tokio::spawn(async move { tokio::io::copy(&mut receiving, &mut tokio::io::sink()).await });
+    let mut sent = 0;
+    while sending.write_all(UNKNOWN_FRAME).await.is_ok() {
+        sent += UNKNOWN_FRAME.len();
+        assert!(sent < 2 * 1024 * 1024, "{sent} bytes");
+    }
+    peer.server.await.unwrap();
+}
+
 /// The window of the peer lets through so many bytes of each response.
 async fn http2(stream: DuplexStream, window: u32) -> (SendRequest<Bytes>, JoinHandle<Result<(), h2::Error>>) {
     let (requests, connection) =
@@ -201,7 +232,7 @@ async fn an_unread_http2_response_counts_even_if_the_window_lets_nothing_through
         let length = 50_000;
         let page = Router::new().route("/", get(move || async move { "x".repeat(length) }));
         let state = Arc::new(AppState::new(Arc::new(AnyKey), HttpSettings::default()));
-        let peer = Peer::connect_to(page, state);
+        let peer = Peer::connect_to(page, state, 1024);
         let (mut requests, driver) = http2(peer.stream, window).await;
         let unread = ask(&mut requests, Method::GET, "/").await.unwrap();
         assert!(peer.listener.held.load(Relaxed) >= length, "window {window}");
