@@ -84,7 +84,7 @@ mod operations {
     mod rolling_restart;
     mod state_directory;
     mod systemd;
-    mod tls;
+    pub(crate) mod tls;
 }
 
 /// The pages in a real browser.

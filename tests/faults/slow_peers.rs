@@ -1,6 +1,7 @@
 //! Peers that leave requests unfinished or responses unread: the memory that they can occupy is bounded, and is released.
 
 use std::{
+    future,
     net::SocketAddr,
     sync::{
         Arc,
@@ -11,12 +12,21 @@ use std::{
 
 use axum::body::Bytes;
 use harness::{App, wait_until};
-use tokio::{task::JoinSet, time::timeout};
+use tokio::{io::AsyncWriteExt as _, net::TcpStream, task::JoinSet, time::timeout};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{
+        ClientConfig, RootCertStore,
+        crypto::ring,
+        pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+    },
+};
 
 use super::hostile_clients::{
     flood::Flood,
-    peers::{Attack, GROWTH_MAX, MIB, Peer, STREAMS, assert_little_growth, resident},
+    peers::{Attack, GROWTH_MAX, MIB, Peer, STREAMS, assert_growth, assert_little_growth, resident},
 };
+use crate::operations::tls::start_secure;
 
 /// Longer than a busy machine takes for all pages.
 const TIMEOUT: Duration = Duration::from_mins(3);
@@ -131,6 +141,36 @@ fn unread_heads_of_responses_hold_little_memory() {
     let (address, counted) = (app.address(), done.clone());
     let _attack = Attack::start(CONNECTIONS, move || flood.clone().run_unread(address, counted.clone()));
     assert_little_growth(&app, before, || done.load(Relaxed) >= CONNECTIONS);
+}
+
+#[test]
+fn unread_files_over_tls_hold_little_memory() {
+    const CONNECTIONS: usize = 600;
+    /// 96 KiB each, and what the allocator needs at first.
+    const CONNECTIONS_MAX: u64 = CONNECTIONS as u64 * 96 * 1024 + 8 * MIB;
+    async fn request(address: SocketAddr, config: Arc<ClientConfig>, done: Arc<AtomicUsize>) {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        let mut stream = TlsConnector::from(config).connect(name, stream).await.unwrap();
+        let requests = "GET /docs/swagger-ui.js HTTP/1.1\r\nHost: a\r\n\r\n".repeat(4);
+        stream.write_all(requests.as_bytes()).await.unwrap();
+        stream.flush().await.unwrap();
+        done.fetch_add(1, Relaxed);
+        future::pending::<()>().await;
+    }
+    let app = start_secure(&[]);
+    let authority = CertificateDer::from_pem_file(app.directory().join("ca.pem")).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(authority).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let (before, done) = (resident(&app), Arc::new(AtomicUsize::new(0)));
+    let (address, config, counted) = (app.address(), Arc::new(config), done.clone());
+    let _attack = Attack::start(CONNECTIONS, move || request(address, config.clone(), counted.clone()));
+    assert_growth(&app, before, CONNECTIONS_MAX, || done.load(Relaxed) >= CONNECTIONS);
 }
 
 fn assert_heads_hold_little_memory(flood: fn(&str) -> Flood) {

@@ -242,9 +242,19 @@ pub(in crate::faults) fn resident(app: &App) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// Asserts that the resident memory grows by at most [`GROWTH_MAX`] during an attack. The attack has its full effect when
-/// `is_complete` holds and the memory has not grown by a MiB for a while.
+/// Asserts that the resident memory grows by at most [`GROWTH_MAX`] during an attack.
 pub(in crate::faults) fn assert_little_growth(app: &App, before: u64, is_complete: impl Fn() -> bool) {
+    assert_growth(app, before, GROWTH_MAX, is_complete);
+}
+
+/// Asserts that the resident memory grows by at most `growth_max` during an attack. The attack has its full effect when
+/// `is_complete` holds and the memory has not grown by a MiB for a while.
+pub(in crate::faults) fn assert_growth(
+    app: &App,
+    before: u64,
+    growth_max: u64,
+    is_complete: impl Fn() -> bool,
+) {
     let (begun, mut peak, mut grown) = (Instant::now(), before, Instant::now());
     while begun.elapsed() < GROWTH_TIMEOUT && (grown.elapsed() < STEADY || !is_complete()) {
         let now = resident(app);
@@ -255,5 +265,5 @@ pub(in crate::faults) fn assert_little_growth(app: &App, before: u64, is_complet
     }
     println!("resident memory: {} MiB before, at most {} MiB during the attack", before / MIB, peak / MIB);
     assert!(is_complete(), "the attack has its full effect");
-    assert!(peak <= before + GROWTH_MAX, "from {} to {} MiB", before / MIB, peak / MIB);
+    assert!(peak <= before + growth_max, "from {} to {} MiB", before / MIB, peak / MIB);
 }

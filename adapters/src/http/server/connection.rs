@@ -26,6 +26,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::{rt::TokioIo, server::conn::auto};
+use rustls::ServerConnection;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     sync::{mpsc, watch},
@@ -49,6 +50,9 @@ const STREAMS_MAX: u32 = 128;
 /// Bytes that an HTTP/2 client may send before the service reads them: on one stream a whole body, and on all streams.
 const STREAM_WINDOW: u32 = 64 * 1024;
 const CONNECTION_WINDOW: u32 = 128 * 1024;
+
+/// Maximum number of bytes that the TLS library holds until the socket takes them: two records. Shorter writes are slower.
+const TLS_BUFFER: usize = 32 * 1024;
 
 /// Hands the HTTP/2 streams of a connection to its task: when it is evicted, everything that they hold is free.
 #[derive(Clone)]
@@ -176,7 +180,10 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     let serving = async {
         let stream = match &state.tls {
             None => Either::Left(socket),
-            Some(tls) => Either::Right(Box::new(tls.acceptor().accept(socket).await?)),
+            Some(tls) => {
+                let limit = |session: &mut ServerConnection| session.set_buffer_limit(Some(TLS_BUFFER));
+                Either::Right(Box::new(tls.acceptor().accept_with(socket, limit).await?))
+            }
         };
         let responding = service_fn(|request| respond(router.clone(), request, &activity));
         let mut http = pin!(builder.serve_connection(TokioIo::new(stream), responding));
