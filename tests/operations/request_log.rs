@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use harness::{App, Call, eventually, petstore, raw, wait_until};
+use harness::{App, Call, REX, eventually, petstore, raw, wait_until};
 use serde_json::Value;
 
 const JSON: [&str; 2] = ["--log-format", "json"];
@@ -149,7 +149,58 @@ fn a_flood_of_rejections_is_counted_instead_of_logged() {
     wait_until("every rejected request is logged or counted", || {
         lines(&app, "request rejected").len() as u64 + suppressed() == 400
     });
-    assert!(suppressed() > 0, "they came faster than fifty per second");
+    assert!(suppressed() > 0, "they came faster than ten per second");
+}
+
+#[test]
+fn a_flood_without_a_key_hides_neither_wrong_keys_nor_failures() {
+    let app = App::start_with(&[&JSON[..], &["--max-pets", "1"]].concat());
+    app.add("Rex");
+    for number in 0..400 {
+        app.anonymous("GET", "/nothing").send();
+        if number % 5 == 0 {
+            let wrong = app.anonymous("GET", "/v1/pets").key(&format!("petstore_wrong{number}"));
+            wrong.header("X-Request-Id", "wrong").send().error(401, "unauthorized");
+            let failed = app.call("POST", "/v1/pets").header("X-Request-Id", "failed").json(REX);
+            failed.send().error(503, "unavailable");
+        }
+    }
+    wait_until("all of them are logged", || {
+        let count = |message, id| lines(&app, message).iter().filter(|line| line["request"] == id).count();
+        (count("request rejected", "wrong"), count("request failed", "failed")) == (80, 80)
+    });
+    let reports = eventually("the others are counted", || {
+        Some(lines(&app, "request log rate limit reached")).filter(|lines| !lines.is_empty())
+    });
+    assert!(reports.iter().all(|line| line["kind"] == "without_key"), "{reports:?}");
+}
+
+/// With ten lines of this kind per second, a day of them has less than a gigabyte.
+#[test]
+fn a_line_is_bounded_whatever_a_client_without_a_key_sends() {
+    for format in ["text", "json"] {
+        let app = App::start_with(&["--log-format", format]);
+        for text in ["\u{2028}", "\u{ad}", "\u{300}", "x", "'", "\u{1f408}"] {
+            let long = text.repeat(300);
+            let head = format!(
+                "{} /{} HTTP/1.1\r\nHost: a\r\nUser-Agent: \"\\\t{long}\r\nX-Request-Id: {}\r\n\
+                 traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n\
+                 Connection: close\r\n\r\n",
+                "BREW".repeat(100),
+                long.replace('\'', "%"),
+                "i".repeat(64),
+            );
+            assert!(raw(app.address(), head.as_bytes()).starts_with(b"HTTP/1.1 4"), "{text:?}");
+        }
+        let found = eventually("they are logged", || {
+            let log = app.printed().1;
+            let lines = log.lines().filter(|line| line.contains("request rejected") && line.contains("iiii"));
+            Some(lines.map(str::to_owned).collect::<Vec<_>>()).filter(|lines| lines.len() == 6)
+        });
+        for line in found {
+            assert!(line.len() < 1_150, "{}: {line}", line.len());
+        }
+    }
 }
 
 #[test]

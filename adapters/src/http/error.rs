@@ -122,6 +122,12 @@ impl ApiError {
         }
     }
 
+    /// Whether the service failed. A client chooses the position that a node has not reached. The response of a probe that
+    /// is "not ready" has no `ApiError`.
+    pub(super) fn is_failure(&self) -> bool {
+        self.status().is_server_error() && *self != Self::NotCaughtUp
+    }
+
     /// The header that belongs to the error, if any.
     fn header(&self) -> Option<(HeaderName, HeaderValue)> {
         if let Self::RateLimited(seconds) | Self::TooManyFailedKeys(seconds, _) = self {

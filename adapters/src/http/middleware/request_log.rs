@@ -1,5 +1,5 @@
-//! The request log: a line for each rejected or failed request, or for every request. The rate of lines about rejected
-//! requests is limited, because unauthenticated clients can cause them.
+//! The request log: a line for each rejected or failed request, or for every request. The rate and the size of lines about
+//! rejected requests are limited, because unauthenticated clients can cause them.
 
 use std::{
     net::IpAddr,
@@ -21,13 +21,14 @@ use super::{
 };
 use crate::http::{error::ApiError, settings::HttpSettings};
 
-/// Maximum rate of lines about rejected requests: too low to fill a disk.
-const LINES_PER_SECOND_MAX: NonZeroU32 = NonZeroU32::new(50).expect("fifty is not zero");
+/// Maximum rate of lines of one kind, after a burst. With [`TEXT_MAX`], a flood of one kind writes less than 1 GB per day.
+const LINES_PER_SECOND_MAX: NonZeroU32 = NonZeroU32::new(10).expect("ten is not zero");
+const BURST_MAX: NonZeroU32 = NonZeroU32::new(100).expect("a hundred is not zero");
 
 /// The interval at which the number of suppressed lines is logged.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of bytes of a text from a client.
+/// Maximum number of bytes of a text from a client in a line, after escaping.
 const TEXT_MAX: usize = 200;
 
 /// The prefix of API keys.
@@ -38,6 +39,15 @@ const SECRET_MIN: usize = 8;
 pub(crate) struct RequestLog {
     /// Whether every request is logged, without a limit on the rate.
     logs_all: bool,
+    without_key: Budget,
+    wrong_key: Budget,
+    valid_key: Budget,
+    failed: Budget,
+}
+
+/// The limit on the rate of one kind of lines, so that a flood of another kind does not suppress them.
+struct Budget {
+    kind: &'static str,
     limiter: DefaultDirectRateLimiter,
     /// Lines suppressed since the last report.
     suppressed: Arc<AtomicU64>,
@@ -45,8 +55,13 @@ pub(crate) struct RequestLog {
 
 impl RequestLog {
     pub(crate) fn new(settings: &HttpSettings) -> Self {
-        let limiter = RateLimiter::direct(Quota::per_second(LINES_PER_SECOND_MAX));
-        Self { logs_all: settings.access_log, limiter, suppressed: Arc::default() }
+        Self {
+            logs_all: settings.access_log,
+            without_key: Budget::new("without_key"),
+            wrong_key: Budget::new("wrong_key"),
+            valid_key: Budget::new("valid_key"),
+            failed: Budget::new("failed"),
+        }
     }
 
     /// Logs a request, if it is one of those that are logged.
@@ -57,36 +72,58 @@ impl RequestLog {
             400..500 => "request rejected",
             500.. => "request failed",
         };
-        if self.may_write() {
-            write(context, response, took, event);
+        let error = response.extensions().get::<ApiError>();
+        let budget = if error.is_some_and(ApiError::is_failure) {
+            &self.failed
+        } else {
+            match error.and_then(ApiError::rejected_key) {
+                Some(_) => &self.wrong_key,
+                None if context.principal().is_some() => &self.valid_key,
+                None => &self.without_key,
+            }
+        };
+        if self.logs_all || budget.admits() {
+            write(context, response, error, took, event);
         }
     }
 
     /// Logs a request that the HTTP parser rejected. Only the address of the peer is known.
     pub(crate) fn record_unparsed(&self, peer: IpAddr, error: &str) {
-        if self.may_write() {
+        if self.logs_all || self.without_key.admits() {
             tracing::info!(target: "petstore::http", client = %peer, error, "invalid HTTP request rejected");
         }
     }
+}
 
-    /// Whether the rate limit admits a line. The first suppressed line schedules a report of their number.
-    fn may_write(&self) -> bool {
-        let is_admitted = self.logs_all || self.limiter.check().is_ok();
+impl Budget {
+    fn new(kind: &'static str) -> Self {
+        let quota = Quota::per_second(LINES_PER_SECOND_MAX).allow_burst(BURST_MAX);
+        Self { kind, limiter: RateLimiter::direct(quota), suppressed: Arc::default() }
+    }
+
+    /// Whether the limit admits a line. The first suppressed line schedules a report of their number.
+    fn admits(&self) -> bool {
+        let is_admitted = self.limiter.check().is_ok();
         if !is_admitted && self.suppressed.fetch_add(1, Relaxed) == 0 {
-            let suppressed = self.suppressed.clone();
+            let (kind, suppressed) = (self.kind, self.suppressed.clone());
             tokio::spawn(async move {
                 time::sleep(REPORT_INTERVAL).await;
                 let suppressed = suppressed.swap(0, Relaxed);
-                tracing::warn!(target: "petstore::http", suppressed, "request log rate limit reached");
+                tracing::warn!(target: "petstore::http", kind, suppressed, "request log rate limit reached");
             });
         }
         is_admitted
     }
 }
 
-fn write(context: &RequestContext, response: &Response, took: Duration, event: &str) {
+fn write(
+    context: &RequestContext,
+    response: &Response,
+    error: Option<&ApiError>,
+    took: Duration,
+    event: &str,
+) {
     let id = response.headers().get(X_REQUEST_ID).map(|id| shortened(id.as_bytes()));
-    let error = response.extensions().get::<ApiError>();
     let rejected = error.and_then(ApiError::rejected_key);
     let accepted = context.principal().map(|principal| (&principal.id, &*principal.name));
     let (key, key_name) = accepted.or(rejected.and_then(|rejected| rejected.key())).unzip();
@@ -113,8 +150,7 @@ fn write(context: &RequestContext, response: &Response, took: Duration, event: &
             )
         };
     }
-    // A probe that reports "not ready" has not failed: it is no error.
-    if response.status().is_server_error() && error.is_some() {
+    if error.is_some_and(ApiError::is_failure) {
         log!(warn);
     } else {
         log!(info);
@@ -132,7 +168,14 @@ pub(super) fn shortened(bytes: &[u8]) -> String {
         let (hidden, rest) = if secret < SECRET_MIN { ("", part) } else { ("***", &part[secret..]) };
         shown.extend([KEY_PREFIX, hidden, rest]);
     }
-    shown.replace(changes_the_line, "\u{fffd}")
+    let mut shown = shown.replace(changes_the_line, "\u{fffd}");
+    let mut size = 0;
+    let end = shown.char_indices().find(|(_, character)| {
+        size += character.escape_debug().map(char::len_utf8).sum::<usize>();
+        size > TEXT_MAX
+    });
+    shown.truncate(end.map_or(shown.len(), |(end, _)| end));
+    shown
 }
 
 /// Control characters, and those that reorder a text or break its line.
