@@ -183,7 +183,7 @@ pub(crate) struct ServeArguments {
     /// Maximum number of pets. Further creates get 503; a log that holds more is still served [default: no limit]
     #[arg(long, help_heading = "Limits", value_name = "N", value_parser = whole_number::<usize>)]
     pub(crate) max_pets: Option<usize>,
-    /// File with the API keys. If it does not exist, it is created with a first key.
+    /// File with the API keys. If it does not exist and the log is empty, it is created with a first key.
     #[arg(long, help_heading = "Keys", default_value = "petstore-data/keys.toml", value_name = "FILE")]
     pub(crate) keys: PathBuf,
     /// Directory of the state file, which records the id and position of the last applied commit. A log without that

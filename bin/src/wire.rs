@@ -1,9 +1,14 @@
 //! Connects the adapters: opens logs, stores and keys.
 
-use std::{fmt::Display, path::Path, sync::Arc, time::Duration};
+use std::{
+    fmt::Display,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use adapters::{
-    access::api_keys::{ApiKeys, KeyFile},
+    access::api_keys::{ApiKeys, KeyFile, KeyFileError},
     event_log::{ReadPurpose, SalvagedLog, remote::RemoteLog},
     log_once::{Change, LogOnce},
     read_model::MemoryReadModel,
@@ -12,7 +17,7 @@ use adapters::{
 };
 use application::{
     Options, PetStore, ReplayProgress,
-    ports::{Clock as _, EventLog, Fault, LogError, LogIdentity, Version},
+    ports::{Clock as _, EventLog, Fault, LogError, LogIdentity, Position, Version},
 };
 use tokio::time::{self, Instant};
 
@@ -112,15 +117,16 @@ pub(crate) async fn open_source_to(
 }
 
 /// Opens the log and replays it. Waits for an engine that cannot be reached. Rejects an engine that promises less than
-/// required, and a log without the recorded commit.
+/// required, a log without the recorded commit, and a log with commits but without keys.
 pub(crate) async fn open_store(
     arguments: &ServeArguments,
+    keys: &ApiKeys,
     progress: &Arc<ReplayProgress>,
 ) -> Result<(PetStore, StateRecorder), LogError> {
     let deadline = Instant::now() + START_TIMEOUT;
     let mut reported = LogOnce::default();
     loop {
-        match try_to_open_store(arguments, progress).await {
+        match try_to_open_store(arguments, keys, progress).await {
             Err(error) if error.fault == Fault::Unreachable && Instant::now() < deadline => {
                 if let Change::Failed(error) = reported.attempt(Some(&error)) {
                     tracing::warn!(target: "petstore::service", %error, "storage engine unreachable, retrying");
@@ -134,6 +140,7 @@ pub(crate) async fn open_store(
 
 async fn try_to_open_store(
     arguments: &ServeArguments,
+    keys: &ApiKeys,
     progress: &Arc<ReplayProgress>,
 ) -> Result<(PetStore, StateRecorder), LogError> {
     let (url, required) = (&arguments.store.store, arguments.require_durability);
@@ -147,6 +154,10 @@ async fn try_to_open_store(
             "the store {url} promises less than --require-durability asks for ({})",
             durability.promise
         )));
+    }
+    if let Err(error) = check_for_keys(&*log, arguments, keys).await {
+        log.close().await;
+        return Err(error);
     }
     let options =
         Options { required, known, pets_max, progress: progress.clone(), ..Options::new(url.access()) };
@@ -215,17 +226,37 @@ pub(crate) fn state_file(url: &StoreUrl, directory: &Path) -> Result<Option<Stat
     Ok(Some(record))
 }
 
-/// Loads the key file, and reloads it when it changes. At the first start, creates it with a first key. A node that has a
-/// state file has had keys: a new file would reject them.
+/// Loads the key file, and reloads it when it changes. Before the first start, there is none.
 pub(crate) fn open_keys(arguments: &ServeArguments) -> anyhow::Result<Arc<ApiKeys>> {
-    let file = key_file(&arguments.keys)?;
-    let state = arguments.state_directory().map(|directory| state_file(&arguments.store.store, &directory));
-    if !state.transpose()?.flatten().is_some_and(|state| state.file().exists()) {
-        file.issue_first(SystemClock.now())?;
-    }
-    let keys = ApiKeys::open(&arguments.keys, Arc::new(SystemClock), arguments.rate_limit)?;
+    let keys = ApiKeys::open(key_file(&arguments.keys)?, Arc::new(SystemClock), arguments.rate_limit)?;
     tokio::spawn(keys.clone().watch());
     Ok(keys)
+}
+
+/// Creates the key file of an empty log with a first key. Returns the file with that key, or `None` if there are keys.
+pub(crate) fn issue_first_key(arguments: &ServeArguments, keys: &ApiKeys) -> anyhow::Result<Option<PathBuf>> {
+    if keys.is_loaded() {
+        return Ok(None);
+    }
+    let first_key = key_file(&arguments.keys)?.issue_first(SystemClock.now())?;
+    keys.reload()?;
+    if let Some(file) = &first_key {
+        tracing::info!(target: "petstore::keys", file = %file.display(), "first API key issued");
+    }
+    Ok(first_key)
+}
+
+/// Rejects a log that is not empty if there is no key file: a new one would reject every client.
+async fn check_for_keys(
+    log: &dyn EventLog,
+    arguments: &ServeArguments,
+    keys: &ApiKeys,
+) -> Result<(), LogError> {
+    if keys.is_loaded() || log.head().await? == Position::START {
+        return Ok(());
+    }
+    let (url, missing) = (&arguments.store.store, KeyFileError::Missing(arguments.keys.clone()));
+    Err(Fault::CannotOpen.error(format!("the log {url} is not empty, but {missing}")))
 }
 
 /// The key file at this path, unless root would work on a key file of another user.
@@ -240,10 +271,7 @@ mod file_engine;
 
 #[cfg(test)]
 mod tests {
-    use application::{
-        log::contract,
-        ports::{CommitId, Position},
-    };
+    use application::{log::contract, ports::CommitId};
 
     use super::{file_engine::FileEngine, *};
 

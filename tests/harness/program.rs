@@ -123,9 +123,12 @@ pub fn petstore<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S
 pub fn serve(store: &str, flags: &[&str]) -> Finished {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let listen: &[&str] = if flags.contains(&"--listen") { &[] } else { &["--listen", "127.0.0.1:0"] };
-    let mut serve = Command::new(program());
-    serve.args(["serve", "--store", store, "--keys"]).arg(directory.path().join("keys.toml"));
-    finished(serve.args(listen).args(flags))
+    let keys = directory.path().join("keys.toml");
+    let keys = keys.to_str().expect("temporary directories have plain names");
+    petstore(["keys", "issue", "--name", "test", "--keys", keys]).exits_with(0);
+    finished(
+        Command::new(program()).args(["serve", "--store", store, "--keys", keys]).args(listen).args(flags),
+    )
 }
 
 /// Runs a command to its end.

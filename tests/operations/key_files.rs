@@ -1,25 +1,59 @@
 //! A key file that is lost, or that other users can change.
 
-use std::{fs, os::unix::fs::PermissionsExt as _};
+use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt as _};
 
-use harness::{App, petstore};
+use harness::{App, PostgresServer, petstore};
 use tempfile::TempDir;
 
 #[test]
 fn a_key_file_that_was_lost_is_not_replaced() {
-    let mut app = App::on_engine("sled", &[]);
-    app.add("Rex");
-    assert!(app.terminate().success());
-    let file = app.keys_file();
-    fs::rename(&file, file.with_extension("lost")).unwrap();
-    app.try_start_again()
-        .expect_err("the node has had keys")
-        .exits_with(1)
-        .says("does not exist: correct the path, or restore it from a backup");
-    assert!(!file.exists());
-    fs::rename(file.with_extension("lost"), &file).unwrap();
-    app.start_again();
-    assert_eq!(app.all_pets().len(), 1);
+    let server = PostgresServer::start();
+    for mut app in [App::on_engine("sled", &[]), App::on(&server.url("postgres"))] {
+        app.add("Rex");
+        assert!(app.terminate().success());
+        let (file, store) = (app.keys_file(), app.store().to_owned());
+        fs::rename(&file, file.with_extension("lost")).unwrap();
+        for flags in [&[][..], &["--state", "none"], &["--listen-when-ready"]] {
+            app.use_flags(flags);
+            let rejected = app.try_start_again().expect_err("the log holds a pet").exits_with(1);
+            assert_eq!(rejected.sentences(), 1, "{rejected:?}");
+            rejected
+                .says(" is not empty, but the key file ")
+                .says("does not exist: correct the path, or restore it from a backup; only if")
+                .says("create it with `petstore keys issue`\n");
+            assert!(!file.exists() && !file.with_file_name("first-key").exists(), "{flags:?}");
+        }
+        app.use_flags(&[]);
+        fs::rename(file.with_extension("lost"), &file).unwrap();
+        app.start_again();
+        assert_eq!(app.all_pets().len(), 1, "{store}");
+    }
+}
+
+#[test]
+fn a_node_with_a_copy_of_the_key_file_joins_a_log_with_pets() {
+    let server = PostgresServer::start();
+    let first = App::on(&server.url("postgres"));
+    first.add("Rex");
+    let mut second = App::stopped(&server.url("postgres"), &[]);
+    fs::copy(first.keys_file(), second.keys_file()).unwrap();
+    second.start_again();
+    assert_eq!(second.get_as(&first.key, "/v1/pets").status, 200);
+}
+
+#[test]
+fn a_failed_start_leaves_no_key_file() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    for flags in [&[][..], &["--listen-when-ready"]] {
+        let mut app = App::stopped("memory:", flags);
+        fs::remove_file(app.keys_file()).unwrap();
+        app.use_port(taken.local_addr().unwrap().port());
+        let rejected = app.try_start_again().expect_err("the port is in use").exits_with(1);
+        rejected.says("cannot listen on ");
+        for name in ["keys.toml", "first-key"] {
+            assert!(!app.directory().join(name).exists(), "{flags:?}: {name}");
+        }
+    }
 }
 
 #[test]

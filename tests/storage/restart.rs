@@ -85,6 +85,7 @@ async fn a_log_with_another_record_format_is_rejected_and_left_unchanged() {
 
         let (store, keys) = (format!("{engine}:{}", path.display()), directory.path().join("keys.toml"));
         let flags = ["--listen", "127.0.0.1:0", "--keys", keys.to_str().unwrap()];
+        petstore(["keys", "issue", "--name", "test", "--keys", flags[3]]).exits_with(0);
         let serve = [&["serve", "--store", &store], &flags[..]].concat();
         for command in [serve, vec!["log", "export", "--store", &store]] {
             let rejected = petstore(&command);

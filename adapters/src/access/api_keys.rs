@@ -86,28 +86,37 @@ impl ApiKeys {
     /// How often the file is read. A change must take effect within two seconds, even on a busy machine.
     pub const RELOAD_INTERVAL: Duration = Duration::from_millis(500);
 
-    /// Loads the keys from the file at `path`, which must exist: see [`KeyFile::issue_first`]. `rate_limit` applies to
-    /// keys without their own limit.
+    /// Loads the keys from the file. If it does not exist, there are none until [`KeyFile::issue_first`] creates it.
+    /// `rate_limit` applies to keys without their own limit.
     pub fn open(
-        path: impl Into<PathBuf>,
+        file: KeyFile,
         clock: Arc<dyn Clock>,
         rate_limit: Option<RateLimit>,
     ) -> Result<Arc<Self>, KeyFileError> {
         let keys = Self {
-            file: KeyFile::at(path),
+            file,
             clock,
             rate_limit,
             keys: RwLock::default(),
             loaded: Mutex::default(),
             is_unusable: AtomicBool::new(false),
         };
-        let content = keys.file.read()?;
+        let content = match keys.file.read() {
+            Err(KeyFileError::Missing(_)) => return Ok(Arc::new(keys)),
+            content => content?,
+        };
         keys.activate(&content)?;
         let mut loaded = keys.loaded.lock();
         loaded.content = content;
         keys.report(&mut loaded);
         drop(loaded);
         Ok(Arc::new(keys))
+    }
+
+    /// Whether a key file was loaded.
+    pub fn is_loaded(&self) -> bool {
+        // A valid file has at least a version.
+        !self.loaded.lock().content.is_empty()
     }
 
     /// Reloads the file at intervals, for as long as it is polled.
@@ -133,7 +142,13 @@ impl ApiKeys {
     /// Reads the file now, and reports keys that expire. After an error, the loaded keys stay active. Blocks on the disk.
     pub fn reload(&self) -> Result<(), KeyFileError> {
         let mut loaded = self.loaded.lock();
-        let outcome = self.load_changes(&mut loaded.content).map_err(|error| match error {
+        let has_keys = !loaded.content.is_empty();
+        let outcome = match self.load_changes(&mut loaded.content) {
+            // The first key has not been issued yet.
+            Err(KeyFileError::Missing(_)) if !has_keys => return Ok(()),
+            outcome => outcome,
+        };
+        let outcome = outcome.map_err(|error| match error {
             // Issuing a key, as the error advises, would create a file with only that key.
             KeyFileError::Missing(path) => {
                 KeyFileError::Unusable(format!("the key file {} was deleted; restore it", path.display()))

@@ -91,13 +91,16 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
         connections_per_address: arguments.connections_per_address.map(|most| most as usize),
         drain: arguments.drain,
     };
-    let listen_to_clients = |doing: &str| -> anyhow::Result<(RunningServer, SocketAddr)> {
+    let listen_to_clients = |doing: &str| {
         let (listener, address) = listen(arguments.listen, "--listen")?;
         output.print_line(format_args!("petstore {VERSION} {doing} {scheme}://{address}"));
-        let serve = |stopped| http::serve(listener, state.clone(), settings, stopped);
-        Ok((RunningServer::start(serve), address))
+        anyhow::Ok((listener, address))
     };
-    let early = if arguments.listen_when_ready { None } else { Some(listen_to_clients("is starting on")?) };
+    let serve_clients = |(listener, address): (TcpListener, SocketAddr)| {
+        (RunningServer::start(|stopped| http::serve(listener, state.clone(), settings, stopped)), address)
+    };
+    let early = (!arguments.listen_when_ready).then(|| listen_to_clients("is starting on")).transpose()?;
+    let early = early.map(serve_clients);
     let mut admin = None;
     if let Some(address) = arguments.admin_listen {
         let (listener, address) = listen(address, "--admin-listen")?;
@@ -109,8 +112,8 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
     }
 
     // A separate task, so that a hanging close after a cancelled opening cannot block this one.
-    let (options, progress) = (arguments.clone(), state.replay.clone());
-    let opening = tokio::spawn(async move { wire::open_store(&options, &progress).await });
+    let (options, loaded, progress) = (arguments.clone(), keys.clone(), state.replay.clone());
+    let opening = tokio::spawn(async move { wire::open_store(&options, &loaded, &progress).await });
     let (store, recorder) = tokio::select! {
         opened = opening => opened.context("the store could not be opened")??,
         () = signals.received() => {
@@ -119,14 +122,14 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
         }
     };
     let store = Arc::new(store);
+    let late = arguments.listen_when_ready.then(|| listen_to_clients("listens on")).transpose()?;
+    // Nothing can fail any more: a failed start leaves no key file.
+    wire::issue_first_key(&arguments, &keys)?;
     warn_if_empty(&store, &arguments.store.store);
     tokio::spawn(recorder.clone().run(store.clone()));
     tokio::spawn(advise_if_files_missing(store.health_changes(), arguments.clone()));
     state.open(store.clone());
-    let (server, address) = match early {
-        Some(listening) => listening,
-        None => listen_to_clients("listens on")?,
-    };
+    let (server, address) = early.or_else(|| late.map(serve_clients)).expect("one of them listens");
     tracing::info!(
         target: "petstore::service",
         pets = store.count(), position = store.log_position().position.0,

@@ -11,8 +11,8 @@ use std::{
 use adapters::event_log::object_store::ObjectLog;
 use application::ports::{EventLog as _, LogSource as _, Position, ReadBound, Version};
 use harness::{
-    Finished, Gateway, HttpProxy, PutFault, Running, SECRET_KEY, finished, free_port, program, python_tool,
-    wait_until,
+    Finished, Gateway, HttpProxy, PutFault, Running, SECRET_KEY, finished, free_port, petstore, program,
+    python_tool, wait_until,
 };
 
 use super::{bucket, filled};
@@ -20,10 +20,11 @@ use super::{bucket, filled};
 /// Starts a service that must not start.
 fn serve(url: &str, variables: Vec<(String, String)>) -> Finished {
     let directory = tempfile::tempdir().unwrap();
+    let keys = directory.path().join("keys.toml");
+    let keys = keys.to_str().unwrap();
+    petstore(["keys", "issue", "--name", "test", "--keys", keys]).exits_with(0);
     let mut serve = Command::new(program());
-    serve
-        .args(["serve", "--listen", "127.0.0.1:0", "--store", url, "--keys"])
-        .arg(directory.path().join("keys.toml"));
+    serve.args(["serve", "--listen", "127.0.0.1:0", "--store", url, "--keys", keys]);
     finished(serve.envs(variables))
 }
 

@@ -32,7 +32,7 @@ impl Fixture {
         let file = KeyFile::at(directory.path().join("keys.toml"));
         let clock = Arc::new(SetClock(Mutex::new(DateTime::from_timestamp(1_800_000_000, 0).unwrap())));
         let first = fs::read_to_string(file.issue_first(clock.now()).unwrap().unwrap()).unwrap();
-        let keys = ApiKeys::open(file.path(), clock.clone(), None).unwrap();
+        let keys = ApiKeys::open(file.clone(), clock.clone(), None).unwrap();
         Self { _directory: directory, file, clock, keys, first: first.trim_end().to_owned() }
     }
 
@@ -151,12 +151,16 @@ fn with_a_file_without_keys_every_key_is_rejected() {
 }
 
 #[test]
-fn without_a_valid_file_the_keys_cannot_be_loaded() {
+fn a_broken_file_is_an_error_and_a_missing_one_before_the_first_start_is_not() {
     let fixture = Fixture::new();
     fs::write(fixture.file.path(), "version").unwrap();
-    let broken = ApiKeys::open(fixture.file.path(), fixture.clock.clone(), None);
-    assert!(broken.err().unwrap().to_string().contains(" cannot be used: "));
+    let open = || ApiKeys::open(fixture.file.clone(), fixture.clock.clone(), None);
+    assert!(open().err().unwrap().to_string().contains(" cannot be used: "));
     fs::remove_file(fixture.file.path()).unwrap();
-    let missing = ApiKeys::open(fixture.file.path(), fixture.clock.clone(), None);
-    assert!(matches!(missing.err(), Some(KeyFileError::Missing(_))));
+    let keys = open().unwrap();
+    assert!(keys.reload().is_ok() && keys.is_usable() && !keys.is_loaded());
+    fixture.file.issue_first(fixture.clock.now()).unwrap();
+    assert!(keys.reload().is_ok() && keys.is_loaded());
+    fs::remove_file(fixture.file.path()).unwrap();
+    assert!(keys.reload().is_err() && keys.is_loaded(), "the loaded keys stay active");
 }
