@@ -1,10 +1,11 @@
-//! Standard output and standard error of the service. Each has its own thread, so a stalled reader blocks nothing else:
+//! Standard output and standard error of the service. On a terminal, standard output has one greeting for people;
+//! elsewhere, a line with the address of each listener. Each stream has its own thread, so a stalled reader blocks nothing else:
 //! lines that do not fit into the queue of that thread are dropped. Those of standard error are counted. With
 //! `--log-format json`, every line of both streams is a JSON object.
 
 use std::{
     fmt::Display,
-    io::{self, Write as _},
+    io::{self, IsTerminal as _, Write as _},
     sync::mpsc,
     thread,
     time::Duration,
@@ -25,6 +26,8 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) struct ServiceOutput {
     format: LogFormat,
+    /// Whether standard output is for people.
+    is_terminal: bool,
     stdout: NonBlocking,
     /// Also the destination of the log.
     pub(crate) stderr: NonBlocking,
@@ -36,18 +39,25 @@ impl ServiceOutput {
         let queue = || NonBlockingBuilder::default().lossy(true).buffered_lines_limit(LINES_MAX);
         let (stderr, log_thread) = queue().thread_name("stderr").finish(io::stderr());
         let (stdout, output_thread) = queue().thread_name("stdout").finish(io::stdout());
-        Self { format, stdout, stderr, threads: [log_thread, output_thread] }
+        let is_terminal = matches!(format, LogFormat::Text) && io::stdout().is_terminal();
+        Self { format, is_terminal, stdout, stderr, threads: [log_thread, output_thread] }
     }
 
+    /// Prints a line for programs.
     pub(crate) fn print_line(&self, line: impl Display) {
         let line = line.to_string();
-        print(
-            &self.stdout,
-            match self.format {
-                LogFormat::Text => line,
-                LogFormat::Json => as_json("INFO", &line),
-            },
-        );
+        match self.format {
+            LogFormat::Text if self.is_terminal => {}
+            LogFormat::Text => print(&self.stdout, line),
+            LogFormat::Json => print(&self.stdout, as_json("INFO", &line)),
+        }
+    }
+
+    /// Prints the lines for people.
+    pub(crate) fn print_greeting(&self, lines: String) {
+        if self.is_terminal {
+            print(&self.stdout, lines);
+        }
     }
 
     pub(crate) fn print_error(&self, error: impl Display) {
@@ -81,8 +91,7 @@ fn print(stream: &NonBlocking, mut line: String) {
 /// A line with the fields that every line of the log has.
 fn as_json(level: &str, text: &str) -> String {
     let timestamp = Utc::now().to_rfc3339_opts(SecondsFormat::Micros, true);
-    let message = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
-    json!({ "timestamp": timestamp, "level": level, "message": message, "target": "petstore::service" })
+    json!({ "timestamp": timestamp, "level": level, "message": text, "target": "petstore::service" })
         .to_string()
 }
 

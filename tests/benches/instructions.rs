@@ -182,7 +182,7 @@ fn run(method: &str, paths: &[&str], body: &str, requests: usize) -> Counts {
     app.begin();
     app.wait_until_listening().expect("the program starts");
     // Asking the service itself would count, and the number of attempts varies.
-    wait_until("the store is open", || app.printed().0.contains("\nready: "));
+    wait_until("the store is open", || app.printed().1.contains(" ready pets="));
     let mut client = Connection::open(app.address(), &app.key);
     let mut send = |method: &str, path: &str, body: &str| {
         let response = client.send(request(&app.key, method, path, body).as_bytes());

@@ -107,7 +107,7 @@ impl Service {
             }
             let printed = fs::read_to_string(&self.output).unwrap();
             let address = printed.split("http://").nth(1)?.split_ascii_whitespace().next()?.parse().ok()?;
-            printed.contains("ready: ").then_some(Some(address))
+            printed.contains(" ready pets=").then_some(Some(address))
         });
         let Some(address) = address else { return };
         if let Some(key) = key {

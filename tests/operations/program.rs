@@ -1,45 +1,78 @@
 //! The program as an operator sees it: the first start, the messages, the exit codes.
 
 use std::{
-    fs::{self, File},
+    fs,
     os::unix::fs::PermissionsExt as _,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     thread,
     time::Duration,
 };
 
-use harness::{App, eventually, petstore, program, root, serve, signal};
+use harness::{App, eventually, finished, petstore, program, root, serve, signal};
 
 #[test]
-fn the_first_start_creates_a_key_and_prints_a_command_that_works_when_pasted() {
+fn the_first_start_on_a_terminal_creates_a_key_and_prints_commands_that_work_when_pasted() {
     let directory = tempfile::Builder::new().prefix("it's a directory ").tempdir().unwrap();
-    let output = File::create(directory.path().join("output")).unwrap();
-    let mut service = Command::new(program())
-        .args(["serve", "--listen", "127.0.0.1:0"])
-        .current_dir(directory.path())
-        .stdin(Stdio::null())
-        .stderr(output.try_clone().unwrap())
-        .stdout(output)
-        .spawn()
-        .unwrap();
-    let line = eventually("a curl command is printed", || {
-        let printed = fs::read_to_string(directory.path().join("output")).unwrap();
-        printed.lines().find(|line| line.trim_start().starts_with("curl ")).map(str::to_owned)
-    });
-    let pasted = Command::new("bash")
-        .args(["-c", &format!("{line} --silent --show-error")])
-        .current_dir(directory.path())
-        .output()
-        .unwrap();
-    assert_eq!(String::from_utf8_lossy(&pasted.stdout), "[]", "{pasted:?}");
-    let data = directory.path().join("petstore-data");
+    let path = |name: &str| directory.path().join(name);
+    let start = || {
+        let _ = fs::remove_file(path("terminal"));
+        // `script` runs it on a new terminal, and ends with it.
+        let service = Command::new("script")
+            .args(["--quiet", "--flush", "--return", "--command"])
+            .arg(format!("echo $$ > pid; exec {} serve --listen 127.0.0.1:0", program().display()))
+            .arg("terminal")
+            .current_dir(directory.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let printed = eventually("the service says where its page is", || {
+            let printed = String::from_utf8_lossy(&fs::read(path("terminal")).ok()?).replace('\r', "");
+            // The whole block was written at once.
+            let block = printed.split("\npetstore 0").nth(1)?.to_owned();
+            block.contains("/docs\n").then_some((printed, block))
+        });
+        (service, printed)
+    };
+    let stop = |mut service: Child| {
+        signal(fs::read_to_string(path("pid")).unwrap().trim().parse().unwrap(), "TERM");
+        assert_eq!(service.wait().unwrap().code(), Some(0));
+    };
+
+    let (service, (printed, block)) = start();
+    assert!(!printed.contains("WARN") && !printed.contains("listens on"), "{printed}");
+    assert!(block.contains("is ready: 0 pets in sled:petstore-data/log\n"), "{block}");
+    let commands: Vec<_> = block.lines().filter(|line| line.starts_with("  curl ")).collect();
+    let [add, list] = commands[..] else { panic!("two commands: {block}") };
+    let rex = r#"{"id":1,"name":"Rex","categoryId":7}"#;
+    for (command, shown) in [(add, rex), (list, &format!("[{rex}]"))] {
+        let mut pasted = Command::new("bash");
+        pasted.args(["-c", &format!("{command} --silent --show-error")]).current_dir(directory.path());
+        assert_eq!(finished(&mut pasted).stdout, shown);
+    }
+    let data = path("petstore-data");
     let key = fs::read_to_string(data.join("first-key")).unwrap();
-    let printed = fs::read_to_string(directory.path().join("output")).unwrap();
     assert!(!printed.contains(key.trim()), "no key in the output");
     let mode = |name: &str| fs::metadata(data.join(name)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("first-key"), mode("keys.toml"), mode(".")), (0o600, 0o600, 0o700));
-    service.kill().unwrap();
-    service.wait().unwrap();
+    stop(service);
+
+    let (service, (_, block)) = start();
+    assert!(block.contains("is ready: 1 pet in ") && !block.contains("curl"), "{block}");
+    stop(service);
+}
+
+#[test]
+fn the_first_start_of_a_service_logs_where_its_key_is() {
+    let mut app = App::stopped("memory:", &[]);
+    fs::remove_file(app.keys_file()).unwrap();
+    app.start_again();
+    let first_key = app.directory().join("first-key");
+    app.wait_for_log(&format!("first API key issued file={}", first_key.display()));
+    let (stdout, stderr) = app.printed();
+    assert!(stdout.starts_with("petstore ") && stdout.lines().count() == 1, "the address: {stdout}");
+    assert!(!stderr.contains("WARN"), "{stderr}");
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn clients_call_the_service_over_https_with_http_1_and_http_2() {
     petstore(["health", &address, "--ca", ca.to_str().unwrap()]).exits_with(0);
     assert_eq!(petstore(["health", &address]).code, Some(3), "an unknown authority is not trusted");
     let (stdout, _) = secure.printed();
-    assert!(stdout.contains("is starting on https://") && !stdout.contains("http://"), "{stdout}");
+    assert!(stdout.contains("listens on https://") && !stdout.contains("http://"), "{stdout}");
 }
 
 #[test]

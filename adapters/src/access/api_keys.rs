@@ -13,7 +13,6 @@ mod record;
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -39,13 +38,7 @@ pub use self::{
     lifecycle::{Issued, NewKey},
     record::{KeyName, KeyRecord, KeyState},
 };
-use crate::{
-    log_once::{Change, LogOnce},
-    private_files,
-};
-
-/// The maximum size of the first-key file: far more than a key and a line break.
-const FIRST_KEY_BYTES_MAX: u64 = 1_024;
+use crate::log_once::{Change, LogOnce};
 
 /// The active keys. They follow the key file. While it is broken or missing, the previously loaded keys stay active.
 pub struct ApiKeys {
@@ -218,15 +211,6 @@ impl ApiKeys {
             );
         }
         loaded.lacks_keys = lacks_keys;
-    }
-
-    /// The file with the first key, if that key is still active.
-    pub fn active_first_key(&self) -> Option<PathBuf> {
-        let path = self.file.first_key_path();
-        let key = private_files::read(&path, FIRST_KEY_BYTES_MAX).ok()?;
-        let key = str::from_utf8(&key).ok()?;
-        let hash = KeyHash::of_presented(key.trim_end())?;
-        self.check_hash(&hash).ok().map(|_| path)
     }
 
     /// Returns the owner of the active key with this hash.

@@ -4,6 +4,7 @@ use std::{
     io::{self, IsTerminal as _},
     net::SocketAddr,
     panic,
+    path::Path,
     pin::Pin,
     process::ExitCode,
     sync::Arc,
@@ -91,16 +92,15 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
         connections_per_address: arguments.connections_per_address.map(|most| most as usize),
         drain: arguments.drain,
     };
-    let listen_to_clients = |doing: &str| {
+    let listen_to_clients = || {
         let (listener, address) = listen(arguments.listen, "--listen")?;
-        output.print_line(format_args!("petstore {VERSION} {doing} {scheme}://{address}"));
+        output.print_line(format_args!("petstore {VERSION} listens on {scheme}://{address}"));
         anyhow::Ok((listener, address))
     };
     let serve_clients = |(listener, address): (TcpListener, SocketAddr)| {
         (RunningServer::start(|stopped| http::serve(listener, state.clone(), settings, stopped)), address)
     };
-    let early = (!arguments.listen_when_ready).then(|| listen_to_clients("is starting on")).transpose()?;
-    let early = early.map(serve_clients);
+    let early = (!arguments.listen_when_ready).then(listen_to_clients).transpose()?.map(serve_clients);
     let mut admin = None;
     if let Some(address) = arguments.admin_listen {
         let (listener, address) = listen(address, "--admin-listen")?;
@@ -122,10 +122,12 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
         }
     };
     let store = Arc::new(store);
-    let late = arguments.listen_when_ready.then(|| listen_to_clients("listens on")).transpose()?;
+    let late = arguments.listen_when_ready.then(listen_to_clients).transpose()?;
     // Nothing can fail any more: a failed start leaves no key file.
-    wire::issue_first_key(&arguments, &keys)?;
-    warn_if_empty(&store, &arguments.store.store);
+    let first_key = wire::issue_first_key(&arguments, &keys)?;
+    if first_key.is_none() {
+        warn_if_empty(&store, &arguments.store.store);
+    }
     tokio::spawn(recorder.clone().run(store.clone()));
     tokio::spawn(advise_if_files_missing(store.health_changes(), arguments.clone()));
     state.open(store.clone());
@@ -133,9 +135,11 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
     tracing::info!(
         target: "petstore::service",
         pets = store.count(), position = store.log_position().position.0,
+        durability = store.log().durability().promise,
         "ready"
     );
-    print_greeting(output, &arguments, &store, &format!("{scheme}://{address}"), &keys);
+    let (url, pets) = (format!("{scheme}://{address}"), store.count());
+    output.print_greeting(greeting(&arguments.store.store, &url, pets, first_key.as_deref()));
     service_manager::notify(NotifyState::Ready).await;
     let listener = server.ended.abort_handle();
     tokio::spawn(service_manager::feed_watchdog(move || !listener.is_finished()));
@@ -266,28 +270,19 @@ fn listen(address: SocketAddr, flag: &str) -> anyhow::Result<(TcpListener, Socke
     Ok((listener, address))
 }
 
-/// Prints the state of the store, and a curl command if the first key is still active.
-fn print_greeting(
-    output: &ServiceOutput,
-    arguments: &ServeArguments,
-    store: &PetStore,
-    url: &str,
-    keys: &ApiKeys,
-) {
-    let promise = store.log().durability().promise;
-    let (url_of_store, count, position) =
-        (&arguments.store.store, store.count(), store.log_position().position);
-    let pets = if count == 1 { "pet" } else { "pets" };
-    output.print_line(format_args!(
-        "ready: {count} {pets} at position {position} in {url_of_store} ({promise})"
-    ));
-    output.print_line(format_args!("API documentation: {url}/docs"));
-    if let Some(file) = keys.active_first_key() {
-        let file = shell_quoted(&file.display().to_string());
-        output.print_line(format_args!(
-            "\nTry it:\n  curl -H \"Authorization: Bearer $(cat {file})\" {url}/v1/pets"
-        ));
-    }
+/// What a person needs first: the addresses, and at the first start the key and two commands that use it.
+fn greeting(store: &StoreUrl, url: &str, pets: usize, first_key: Option<&Path>) -> String {
+    let count = if pets == 1 { "1 pet".to_owned() } else { format!("{pets} pets") };
+    let commands = first_key.map(|file| {
+        let key = shell_quoted(&file.display().to_string());
+        let curl = format!("curl {url}/v1/pets -H \"Authorization: Bearer $(cat {key})\"");
+        let pet = r#"-H "Content-Type: application/json" -d '{"name": "Rex", "categoryId": 7}'"#;
+        format!("  key   in {}\n\nAdd a pet, then list all pets:\n  {curl} {pet}\n  {curl}\n", file.display())
+    });
+    let commands = commands.unwrap_or_default();
+    format!(
+        "\npetstore {VERSION} is ready: {count} in {store}\n  page  {url}/\n  API   {url}/docs\n{commands}"
+    )
 }
 
 fn start_logging(arguments: &ServeArguments, stderr: &NonBlocking) -> anyhow::Result<()> {

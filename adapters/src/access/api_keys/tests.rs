@@ -133,16 +133,6 @@ fn the_next_expiry_of_a_name_is_that_of_its_active_keys() {
 }
 
 #[test]
-fn the_first_key_is_shown_while_it_is_active() {
-    let fixture = Fixture::new();
-    assert_eq!(fixture.keys.active_first_key(), Some(fixture.file.first_key_path()));
-    let id = fixture.file.keys().unwrap()[0].id();
-    fixture.file.revoke(&id, fixture.clock.now()).unwrap();
-    fixture.keys.reload().unwrap();
-    assert_eq!(fixture.keys.active_first_key(), None);
-}
-
-#[test]
 fn with_a_file_without_keys_every_key_is_rejected() {
     let fixture = Fixture::new();
     fs::write(fixture.file.path(), "version = 1").unwrap();
