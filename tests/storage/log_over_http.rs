@@ -295,12 +295,29 @@ fn a_running_service_is_exported_verified_searched_and_copied() {
 }
 
 #[test]
+fn a_key_is_used_before_the_service_has_loaded_it() {
+    let app = App::start_with(&["--admin-listen", "127.0.0.1:0"]);
+    add(&app, &["Rex"]);
+    // The service cannot load this key before the file is in its place.
+    let file = app.directory().join("later.toml");
+    fs::copy(app.keys_file(), &file).unwrap();
+    let issue = ["keys", "issue", "--name", "backup", "--scope", "log", "--keys", file.to_str().unwrap()];
+    let key = petstore(issue).exits_with(0).stdout.trim_end().to_owned();
+    thread::scope(|scope| {
+        let export = scope.spawn(|| on_service(app.admin(), &key, &["export"]));
+        app.wait_for_log("status=401");
+        fs::rename(&file, app.keys_file()).unwrap();
+        export.join().unwrap().exits_with(0).prints("Rex");
+    });
+}
+
+#[test]
 fn a_log_that_cannot_be_read_is_reported_in_one_sentence() {
     let (app, key) = start(&[]);
     let (admin, port) = (app.admin(), app.admin().port());
     for (address, key, words) in [
         (admin, "", "needs an API key with the scope \"log\": name its file with --api-key-file"),
-        (admin, "nonsense", "the service rejected the API key; it accepts a new key within two seconds"),
+        (admin, "nonsense", "the service rejected the API key; its log has the reason"),
         (admin, "two words", "the API key must be a single word"),
         (
             admin,

@@ -10,9 +10,12 @@ use std::{path::Path, time::Duration};
 use application::ports::{Durability, Fault, LogError, LogSource, Position, ReadBound, StoredRecord};
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
-use hyper::{Response, body::Incoming};
+use hyper::{Response, StatusCode, body::Incoming};
 use serde_json::Value;
-use tokio::sync::Mutex;
+use tokio::{
+    sync::Mutex,
+    time::{self, Instant},
+};
 
 use self::stream::{RecordStream, StreamMode};
 use super::{loopback::is_loopback, volatile};
@@ -20,10 +23,16 @@ use crate::service_client::{self, ClientError, ServiceClient, ServiceUrl};
 
 /// The maximum size of an error response, in bytes. Its message becomes part of a sentence.
 const REPORT_MAX: usize = 4 * 1024;
+/// How long a service may take to accept a new key. It reads its key file within two seconds.
+const NEW_KEY_TIMEOUT: Duration = Duration::from_secs(3);
+/// How often a rejected key is sent again. The service may limit the rate of wrong keys.
+const NEW_KEY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A log that another process serves and may append to.
 pub struct RemoteLog {
     client: ServiceClient,
+    /// From this time on, a rejected key is wrong. Before it, the key may be new.
+    key_is_old: Instant,
     /// The open response.
     stream: Mutex<Option<RecordStream>>,
 }
@@ -45,7 +54,8 @@ impl RemoteLog {
             }
             let client = ServiceClient::new(url.clone(), ca).and_then(|client| client.with_key(key));
             let client = client.map_err(|error| failed(&url, &error))?;
-            let log = Self { client, stream: Mutex::default() };
+            let key_is_old = Instant::now() + NEW_KEY_TIMEOUT;
+            let log = Self { client, key_is_old, stream: Mutex::default() };
             log.head().await?;
             Ok(log)
         })
@@ -63,7 +73,13 @@ impl RemoteLog {
 
     async fn ask(&self, method: &str, path: &str) -> Result<Response<Incoming>, LogError> {
         let url = self.client.url();
-        let response = self.client.send(method, path).await.map_err(|error| failed(url, &error))?;
+        let response = loop {
+            let response = self.client.send(method, path).await.map_err(|error| failed(url, &error))?;
+            if response.status() != StatusCode::UNAUTHORIZED || Instant::now() > self.key_is_old {
+                break response;
+            }
+            time::sleep(NEW_KEY_INTERVAL).await;
+        };
         let status = response.status().as_u16();
         if status == 200 {
             return Ok(response);
@@ -74,10 +90,7 @@ impl RemoteLog {
             .and_then(|error| Some(error["message"].as_str()?.escape_debug().to_string()));
         // A response to HEAD has no body.
         let (fault, meaning) = match status {
-            401 => (
-                Fault::CannotOpen,
-                "the service rejected the API key; it accepts a new key within two seconds, and its log has the reason",
-            ),
+            401 => (Fault::CannotOpen, "the service rejected the API key; its log has the reason"),
             403 => (Fault::CannotOpen, "the API key lacks the log scope; issue a key that has it"),
             404 => (Fault::CannotOpen, "no log at this address; use the address of the admin listener"),
             429 => (
