@@ -4,7 +4,7 @@
 use std::{error::Error, io, iter, path::Path, sync::Arc};
 
 use rustls::{
-    CertificateError, ClientConfig, RootCertStore,
+    CertificateError, ClientConfig, InvalidMessage, RootCertStore,
     crypto::ring,
     pki_types::{CertificateDer, pem::PemObject as _},
 };
@@ -63,6 +63,12 @@ pub(crate) fn rejection(error: &(dyn Error + 'static), option: &str) -> Option<S
         }
         reason => format!("its certificate is not valid: {reason}"),
     })
+}
+
+/// Whether the cause of an error is a server that does not use TLS.
+pub(crate) fn is_without_tls(error: &(dyn Error + 'static)) -> bool {
+    let mut causes = iter::successors(Some(error), |&error| error.source()).filter_map(tls_error);
+    causes.any(|error| *error == rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType))
 }
 
 fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {

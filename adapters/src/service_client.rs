@@ -13,7 +13,7 @@ use hyper::{
     header::{AUTHORIZATION, HOST, HeaderValue},
 };
 use hyper_util::rt::TokioIo;
-use rustls::{InvalidMessage, pki_types::ServerName};
+use rustls::pki_types::ServerName;
 use thiserror::Error;
 use tokio::{net::TcpStream, time};
 use tokio_rustls::{TlsConnector, client::TlsStream};
@@ -106,17 +106,18 @@ impl ClientError {
 pub struct ServiceClient {
     url: ServiceUrl,
     tls: Option<TlsConnector>,
+    /// How the user of the client passes a private CA.
+    ca_option: &'static str,
     key: Option<HeaderValue>,
 }
 
 impl ServiceClient {
     /// Creates a client for this service. For https it trusts the certificates in `ca`, or those of the system.
-    pub fn new(url: ServiceUrl, ca: Option<&Path>) -> Result<Self, ClientError> {
-        if !url.uses_tls {
-            return Ok(Self { url, tls: None, key: None });
-        }
-        let config = root_certificates::client(ca).map_err(ClientError::permanent)?;
-        Ok(Self { url, tls: Some(TlsConnector::from(Arc::new(config))), key: None })
+    /// `ca_option` is how to pass that file, for messages.
+    pub fn new(url: ServiceUrl, ca: Option<&Path>, ca_option: &'static str) -> Result<Self, ClientError> {
+        let config = url.uses_tls.then(|| root_certificates::client(ca)).transpose();
+        let tls = config.map_err(ClientError::permanent)?.map(|config| TlsConnector::from(Arc::new(config)));
+        Ok(Self { url, tls, ca_option, key: None })
     }
 
     /// Sends this API key with every request.
@@ -176,7 +177,7 @@ impl ServiceClient {
         let name = name.map_err(|_| {
             ClientError::permanent(format!("{host} is not a name that a certificate can have"))
         })?;
-        let stream = tls.connect(name, stream).await.map_err(|error| no_tls(&error))?;
+        let stream = tls.connect(name, stream).await.map_err(|error| no_tls(&error, self.ca_option))?;
         let hint = "check the URL and the service";
         exchange(Either::Right(stream), request).await.map_err(|error| no_response(&error, hint))
     }
@@ -225,14 +226,12 @@ fn cut_off(error: &dyn error::Error) -> ClientError {
 }
 
 /// Maps a TLS error. A rejected certificate will be rejected again; any other failure may be temporary.
-fn no_tls(error: &io::Error) -> ClientError {
-    if let Some(reason) = root_certificates::rejection(error, "the setting for a private CA") {
+fn no_tls(error: &io::Error, ca_option: &str) -> ClientError {
+    if let Some(reason) = root_certificates::rejection(error, ca_option) {
         return ClientError::permanent(reason);
     }
-    match error.get_ref().and_then(|inner| inner.downcast_ref()) {
-        Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
-            ClientError::permanent("the service does not use TLS: use http:// instead of https://")
-        }
-        Some(_) | None => ClientError::temporary(format!("cannot make a TLS connection: {error}")),
+    if root_certificates::is_without_tls(error) {
+        return ClientError::permanent("the service does not use TLS: use http:// instead of https://");
     }
+    ClientError::temporary(format!("cannot make a TLS connection: {error}"))
 }

@@ -42,6 +42,8 @@ pub(crate) use log::{AcceptArguments, AccessArguments, LogCommand, SourceArgumen
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The variable of an API key. There is no flag, because other users can see arguments.
 const API_KEY_VARIABLE: &str = "PETSTORE_API_KEY";
+/// How to pass the certificate of a private CA to commands that connect to a service.
+pub(crate) const CA_OPTION: &str = "--ca FILE";
 /// The longest duration that a flag accepts.
 const DURATION_MAX: Duration = Duration::from_hours(24);
 

@@ -9,7 +9,7 @@ use std::{
 
 use adapters::{
     access::api_keys::{ApiKeys, KeyFile, KeyFileError},
-    event_log::{ReadPurpose, SalvagedLog, remote::RemoteLog},
+    event_log::{ReadPurpose, SalvagedLog, embedded::IN_USE, remote::RemoteLog},
     log_once::{Change, LogOnce},
     read_model::MemoryReadModel,
     state_file::StateFile,
@@ -22,7 +22,7 @@ use application::{
 use tokio::time::{self, Instant};
 
 use crate::{
-    config::{AccessArguments, ServeArguments},
+    config::{AccessArguments, CA_OPTION, ServeArguments},
     engines::{EngineEntry, Location, Log, Source},
     file_owner::check_owner,
     output,
@@ -63,7 +63,19 @@ pub(crate) async fn close_log(log: &dyn EventLog) {
 /// Finds every readable record, without changing the store.
 pub(crate) async fn salvage(url: &StoreUrl) -> Result<SalvagedLog, LogError> {
     let (engine, place) = engine_of(url)?;
-    (engine.salvage)(place).await
+    (engine.salvage)(place).await.map_err(advise_if_in_use)
+}
+
+/// Says how to read the log of a running service, if that has the store open.
+fn advise_if_in_use(error: LogError) -> LogError {
+    if !error.detail.ends_with(IN_USE) {
+        return error;
+    }
+    error.fault.error(format!(
+        "{error}; if that is a running service, read its log through it: restart it with --admin-listen 127.0.0.1:9080, issue a \
+         key with the scope log (umask 077; petstore keys issue --name log --scope log > log.key), and pass \
+         http://127.0.0.1:9080 as the store and --api-key-file log.key"
+    ))
 }
 
 /// Finds every readable record of a copy, which may also be the log of a running service.
@@ -105,15 +117,15 @@ pub(crate) async fn open_source_to(
 ) -> Result<Source, LogError> {
     let StoreUrl::Service(service) = url else {
         let (engine, place) = engine_of(url)?;
-        return (engine.read)(place, purpose).await;
+        return (engine.read)(place, purpose).await.map_err(advise_if_in_use);
     };
     let key = access.key().map_err(|problem| Fault::CannotOpen.error(problem))?;
     let key = key.ok_or_else(|| {
         let detail = "reading the log of a service needs an API key with the scope \"log\": name its file with --api-key-file, or \
-                      set PETSTORE_API_KEY to the key";
+                      set PETSTORE_API_KEY to the key; petstore keys issue --name log --scope log prints one";
         Fault::CannotOpen.error(detail)
     })?;
-    Ok(Arc::new(RemoteLog::open(service.clone(), access.ca.as_deref(), &key).await?))
+    Ok(Arc::new(RemoteLog::open(service.clone(), access.ca.as_deref(), CA_OPTION, &key).await?))
 }
 
 /// Opens the log and replays it. Waits for an engine that cannot be reached. Rejects an engine that promises less than

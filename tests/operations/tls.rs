@@ -188,9 +188,7 @@ fn the_log_is_read_over_https_from_a_service_that_is_trusted() {
     assert_eq!(rejected.status.code(), Some(1), "{rejected:?}");
     let sentence = String::from_utf8(rejected.stderr).unwrap();
     assert!(
-        sentence.contains(
-            "not issued by a trusted CA: pass the certificate of its CA with the setting for a private CA"
-        ),
+        sentence.contains("not issued by a trusted CA: pass the certificate of its CA with --ca FILE\n"),
         "{sentence}"
     );
 }

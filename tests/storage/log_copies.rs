@@ -129,7 +129,8 @@ fn a_copy_survives_restarts_of_its_source_and_its_own_end() {
     copying.wait_for(7);
     assert!(copying.read("stdout").contains("\nresumed "), "{}", copying.read("stdout"));
     let ended = copying.interrupt().exits_with(0);
-    for words in ["the copy ends at position 7", "behind      0 commits\n", "to serve the copy"] {
+    for words in ["the copy ends at position 7", "behind      0 commits\n", "get the key file of the service"]
+    {
         assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
     }
     petstore(["log", "copy", "--follow", "--from", app.store(), "--to", "memory:"])

@@ -56,7 +56,7 @@ use tokio_util::sync::CancellationToken;
 pub use copy::StoreCopy;
 pub use engine::{CloseMode, Engine, open_copy};
 pub use io_error::io_error;
-pub use layout::{Layout, sync_files};
+pub use layout::{IN_USE, Layout, sync_files};
 pub use read_only::{FoundRecords, ReadOnlyLog};
 pub use reading::{Records, Visit, damaged, missing};
 

@@ -39,10 +39,11 @@ pub struct RemoteLog {
 
 impl RemoteLog {
     /// Opens the log of the service at `url` with an API key. For https it trusts the certificates in `ca`, or those of
-    /// the system. Over plain HTTP it sends the key only to this machine, unless the URL has `?tls=off`.
+    /// the system; `ca_option` is how to pass them. Over plain HTTP it sends the key only to this machine, unless the URL has `?tls=off`.
     pub fn open<'a>(
         url: ServiceUrl,
         ca: Option<&'a Path>,
+        ca_option: &'static str,
         key: &'a str,
     ) -> BoxFuture<'a, Result<Self, LogError>> {
         Box::pin(async move {
@@ -52,7 +53,8 @@ impl RemoteLog {
                      ?tls=off to the URL if you trust the network"
                 )));
             }
-            let client = ServiceClient::new(url.clone(), ca).and_then(|client| client.with_key(key));
+            let client =
+                ServiceClient::new(url.clone(), ca, ca_option).and_then(|client| client.with_key(key));
             let client = client.map_err(|error| failed(&url, &error))?;
             let key_is_old = Instant::now() + NEW_KEY_TIMEOUT;
             let log = Self { client, key_is_old, stream: Mutex::default() };

@@ -11,7 +11,11 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use tokio::time;
 
-use crate::{config::duration, output, store_url::UrlParser};
+use crate::{
+    config::{CA_OPTION, duration},
+    output,
+    store_url::UrlParser,
+};
 
 /// The exit status of an unhealthy service.
 const UNHEALTHY: u8 = 1;
@@ -77,7 +81,7 @@ async fn ask(url: &ServiceUrl, probe: Probe, ca: Option<&Path>) -> anyhow::Resul
         Probe::Writes => "/readyz/writes",
         Probe::Live => "/livez",
     };
-    let response = ServiceClient::new(url.clone(), ca)?.send("GET", path).await?;
+    let response = ServiceClient::new(url.clone(), ca, CA_OPTION)?.send("GET", path).await?;
     let status = response.status().as_u16();
     let body = service_client::text(response, RESPONSE_MAX).await?;
     let is_report = body.starts_with("{\"status\":\"");

@@ -188,6 +188,13 @@ fn a_response_that_no_object_store_sends_is_described() {
 }
 
 #[test]
+fn a_server_without_tls_is_named() {
+    let gateway = Gateway::shared();
+    let variables = gateway.variables_via(&format!("https://{}", gateway.address()));
+    is_rejected(serve("s3://bucket/pets", variables), "does not use TLS: use http:// instead of https://");
+}
+
+#[test]
 fn plain_http_on_a_network_needs_a_waiver() {
     let mut variables = Gateway::shared().variables_via("http://192.0.2.1:9000");
     is_rejected(serve("s3://bucket/pets", variables.clone()), "AWS_ALLOW_HTTP=true");
@@ -252,7 +259,7 @@ async fn a_foreign_marker_is_not_used() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_object_is_not_the_end_of_the_log() {
     damage(
-        "the commit at position 3 is missing, but the log continues at position 4",
+        "the commit at position 3 is missing, but the log continues at position 4: first try to restore its object",
         |gateway, bucket, third| {
             gateway.request("DELETE", &format!("{bucket}/{third}"), None);
         },

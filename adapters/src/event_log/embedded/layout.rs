@@ -13,6 +13,9 @@ use crate::private_files::{
     FILE_MODE, create_directories, directory_of, open_or_create, open_to_read, sync_directory, with_suffix,
 };
 
+/// Ends the message about a store that cannot be read because another process may write to it.
+pub const IN_USE: &str = "is in use by another process";
+
 /// The paths of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
@@ -109,9 +112,7 @@ impl Layout {
     pub(super) fn lock_shared(&self) -> Result<Option<File>, LogError> {
         let Ok(lock) = open_to_read(&self.lock) else { return Ok(None) };
         match lock.try_lock_shared() {
-            Err(TryLockError::WouldBlock) => Err(self.rejected(
-                "is in use by another process; if that is a running service, pass https://HOST:PORT of its admin listener instead",
-            )),
+            Err(TryLockError::WouldBlock) => Err(self.rejected(IN_USE)),
             // A file system without locks must not prevent reading.
             Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(lock)),
         }

@@ -185,7 +185,7 @@ async fn ask(host: String) -> (String, Result<(String, SyncInterval), String>) {
 async fn get(host: &str) -> Result<(String, SyncInterval), String> {
     let url = format!("http://{host}").parse::<ServiceUrl>()?;
     let requested = async {
-        let response = ServiceClient::new(url, None)?.send("GET", "/varz").await?;
+        let response = ServiceClient::new(url, None, "ca")?.send("GET", "/varz").await?;
         service_client::text(response, PAGE_MAX).await
     };
     let page = requested.await.map_err(|error| error.to_string())?;

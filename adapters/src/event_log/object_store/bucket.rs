@@ -237,6 +237,11 @@ impl Bucket {
         if let Some(reason) = root_certificates::rejection(error, "SSL_CERT_FILE") {
             return Fault::CannotOpen.error(format!("{server} cannot be used: {reason}"));
         }
+        if root_certificates::is_without_tls(error) {
+            let detail =
+                format!("{server} does not use TLS: use http:// instead of https:// in AWS_ENDPOINT_URL");
+            return Fault::CannotOpen.error(detail);
+        }
         if is_not_connected(error) {
             let host = server.rsplit('/').next().unwrap_or_default();
             return Fault::Unreachable.error(format!("cannot connect to {host}: {}", innermost(error)));

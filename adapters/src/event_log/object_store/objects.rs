@@ -259,7 +259,9 @@ impl Objects {
         match later.await.as_deref() {
             Err(error) => error.clone(),
             Ok([(later, _), ..]) => Fault::Damaged.error(format!(
-                "the commit at position {position} is missing, but the log continues at position {later}"
+                "the commit at position {position} is missing, but the log continues at position {later}: first try \
+                 to restore its object under {} in the bucket {}, from an older version or a copy of the bucket",
+                self.commits, self.bucket.name
             )),
             Ok([]) => Fault::AnotherLog
                 .error(format!("the log ends before position {position}, but a commit was stored there")),

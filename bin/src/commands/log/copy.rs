@@ -114,7 +114,10 @@ pub(super) async fn follow(
     report::field("behind", behind);
     report::field(
         "next",
-        format!("run the same command to resume, or petstore serve --store {to} to serve the copy"),
+        format!(
+            "run the same command to resume; to serve the copy, first get the key file of the service, which is not in the \
+             log: petstore serve --store {to} --keys FILE"
+        ),
     );
     Ok(())
 }
