@@ -314,7 +314,7 @@ async fn log_changes(replica: Replica) {
         if level != known {
             tracing::warn!(
                 target: "petstore::log",
-                before = ?known, now = ?level, %promise,
+                before = known.name(), now = level.name(), %promise,
                 "the durability of the log has changed"
             );
             known = level;

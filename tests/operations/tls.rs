@@ -203,7 +203,9 @@ fn a_certificate_that_cannot_be_used_leaves_the_old_one_active() {
     // It expires soon, which is logged.
     certify(secure.directory(), Duration::from_hours(24 * 10));
     wait_until("the new one is used", || curl(&secure, "/livez", &[]).status.success());
-    secure.wait_for_log("TLS certificate expires soon expires=");
+    let log = secure.wait_for_log("TLS certificate expires soon expires=");
+    let expires = log.split("expires soon expires=").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    assert!(chrono::DateTime::parse_from_rfc3339(expires).is_ok(), "{expires}");
     assert_eq!(secure.printed().1.matches(complaint).count(), 1, "a lasting fault is logged once");
 }
 
@@ -225,6 +227,7 @@ fn a_certificate_that_is_not_valid_now_does_not_replace_a_valid_one() {
     }
     certify(directory, 30 * day);
     wait_until("the valid one is used", || curl(&secure, "/livez", &[]).status.success());
+    secure.wait_for_log("TLS certificate usable again");
 }
 
 #[test]

@@ -78,8 +78,10 @@ async fn a_server_that_restarts_with_less_or_unknown_durability_stops_writes() {
             let changes = |change: &str| {
                 app.printed().1.matches(&format!("the durability of the log has changed {change} ")).count()
             };
-            let (lowered, raised) =
-                (changes("before=Replicated now=Buffered"), changes("before=Buffered now=Replicated"));
+            let (lowered, raised) = (
+                changes("before=\"replicated\" now=\"buffered\""),
+                changes("before=\"buffered\" now=\"replicated\""),
+            );
             cluster.servers[server].restart_with(old, new);
             let restarted = Instant::now();
             wait_until("writes stop", || {
@@ -91,10 +93,14 @@ async fn a_server_that_restarts_with_less_or_unknown_durability_stops_writes() {
             });
             assert!(restarted.elapsed() < 2 * REPORT_AGE_MAX, "{new}: after {:?}", restarted.elapsed());
             app.post(REX).error(503, "unavailable");
-            wait_until("the lower level is logged", || changes("before=Replicated now=Buffered") > lowered);
+            wait_until("the lower level is logged", || {
+                changes("before=\"replicated\" now=\"buffered\"") > lowered
+            });
             cluster.servers[server].restart_with(new, old);
             wait_until("writes resume", || app.post(REX).status == 201);
-            wait_until("the higher level is logged", || changes("before=Buffered now=Replicated") > raised);
+            wait_until("the higher level is logged", || {
+                changes("before=\"buffered\" now=\"replicated\"") > raised
+            });
         }
     }
 }

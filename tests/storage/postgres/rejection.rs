@@ -54,6 +54,7 @@ fn writes_stop_while_the_server_promises_less_than_required() {
     assert_eq!(app.get("/v1/pets/1").status, 200, "reads continue");
     let printed = app.wait_for_log("promises less than required");
     assert_eq!(printed.matches("promises less than required").count(), 1, "one line: {printed}");
+    assert!(printed.contains(r#"before="synced" now="buffered""#), "{printed}");
 
     set("on");
     wait_until("the service is ready again", || ready().status == 200);

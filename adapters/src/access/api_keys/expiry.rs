@@ -21,7 +21,7 @@ pub(super) fn report(keys: &ActiveKeys, now: DateTime<Utc>) {
     for (entry, expires) in new.iter().take(LINES_MAX) {
         tracing::warn!(
             target: "petstore::keys",
-            key = %entry.record.id(), key_name = %entry.record.name, %expires,
+            key = %entry.record.id(), key_name = %entry.record.name, ?expires,
             "API key expires soon"
         );
     }

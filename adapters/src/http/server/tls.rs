@@ -97,17 +97,21 @@ impl Tls {
         let loaded = loaded.and_then(|loaded| {
             let (begin, end) = (loaded.validity.start(), loaded.validity.end());
             if active.validity.contains(&now) && !loaded.validity.contains(&now) {
-                let reason = format!("it is valid only from {begin} to {end}");
+                let reason = format!("it is valid only from {begin:?} to {end:?}");
                 return Err(unusable(&self.certificate, reason));
             }
             Ok(loaded)
         });
-        if let Change::Failed(error) = error.attempt(loaded.as_ref().err()) {
-            tracing::warn!(target: "petstore::http", %error, "TLS certificate not reloaded, the previous one stays active");
+        match error.attempt(loaded.as_ref().err()) {
+            Change::None => {}
+            Change::Failed(error) => {
+                tracing::warn!(target: "petstore::http", %error, "TLS certificate not reloaded, the previous one stays active");
+            }
+            Change::Recovered => tracing::info!(target: "petstore::http", "TLS certificate usable again"),
         }
         let outcome = loaded.map(|loaded| {
             if active.contents != loaded.contents {
-                tracing::info!(target: "petstore::http", expires = %loaded.validity.end(), "TLS certificate reloaded");
+                tracing::info!(target: "petstore::http", expires = ?loaded.validity.end(), "TLS certificate reloaded");
                 *active = loaded;
                 *expiry_reported = None;
             }
@@ -117,7 +121,7 @@ impl Tls {
         if is_due && now > expires - EXPIRY_NOTICE {
             let event =
                 if now > expires { "TLS certificate expired" } else { "TLS certificate expires soon" };
-            tracing::warn!(target: "petstore::http", %expires, file = %self.certificate.display(), "{event}");
+            tracing::warn!(target: "petstore::http", ?expires, file = %self.certificate.display(), "{event}");
             *expiry_reported = Some(now);
         }
         outcome
