@@ -4,10 +4,11 @@ use std::{
     fs,
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpListener},
+    process::Command,
     thread,
 };
 
-use harness::{App, Finished, REX, eventually, petstore, program, wait_until};
+use harness::{App, Finished, REX, eventually, finished, petstore, program, wait_until};
 
 fn health(address: impl std::fmt::Display, arguments: &[&str]) -> Finished {
     let url = format!("http://{address}");
@@ -59,6 +60,22 @@ fn the_exit_code_follows_the_service_from_ready_to_draining_to_gone() {
     app.kill();
     let gone = health(public, &[]).exits_with(3);
     assert!(gone.stderr.contains("cannot connect") && gone.stdout.is_empty(), "{gone:?}");
+}
+
+#[test]
+fn the_report_is_readable_on_a_terminal_and_json_elsewhere() {
+    let app = App::on("memory:");
+    let on_terminal = |flag: &str| {
+        let command = format!("{} health http://{} {flag}", program().display(), app.address());
+        finished(Command::new("script").args(["-qec", &command, "/dev/null"])).exits_with(0).stdout
+    };
+    let lines = on_terminal("");
+    let value = |name: &str| lines.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    assert_eq!((value("status "), value("engine ")), (Some("ready"), Some("memory")), "{lines}");
+    assert!(value("durability ").is_some_and(|promise| !promise.contains('{')), "{lines}");
+    let json = health(app.address(), &[]).stdout;
+    assert!(json.starts_with("{\"status\":\"ready\""), "{json}");
+    assert_eq!(on_terminal("--json").trim_end(), json.trim_end());
 }
 
 #[test]

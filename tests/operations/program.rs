@@ -103,7 +103,11 @@ fn keys_are_issued_listed_and_revoked() {
     };
     let first = row(&listed.stdout, "a");
     let id = first.split_whitespace().next().unwrap();
-    let revoked = petstore(["keys", "revoke", id, "--keys", file]).exits_with(0);
+    petstore(["keys", "issue", "--name", "b", "--keys", file]).exits_with(0);
+    petstore(["keys", "revoke", "b", "--keys", file])
+        .exits_with(1)
+        .says("several keys have this name; use one of their ids instead: ");
+    let revoked = petstore(["keys", "revoke", "a", "--keys", file]).exits_with(0);
     assert!(revoked.stdout.starts_with(&format!("revoked {id} (a)")), "{}", revoked.stdout);
     let listed = petstore(["keys", "list", "--keys", file]).stdout;
     let (first, second) = (row(&listed, "a"), row(&listed, "b"));
@@ -113,7 +117,7 @@ fn keys_are_issued_listed_and_revoked() {
     petstore(["keys", "revoke", id, "--keys", file]).exits_with(0).prints("already revoked");
     let mistyped = petstore(["keys", "revoke", "petstore_mistyped", "--keys", file]).exits_with(1);
     assert!(!mistyped.stderr.contains("mistyped"), "{}", mistyped.stderr);
-    mistyped.says(&format!("no key has this id: `petstore keys list` shows the keys in {file}"));
+    mistyped.says(&format!("no key has this id or name: `petstore keys list` shows the keys in {file}"));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::{
 };
 
 use harness::{App, Finished, finished, petstore, program};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::faults::crash::{disk, scenario::not_run};
@@ -104,6 +105,32 @@ fn a_store_that_cannot_be_written_to_can_be_looked_at() {
             }
         }
     }
+}
+
+#[test]
+fn stat_verify_and_the_list_of_keys_are_json_on_request() {
+    let mut app = App::on_engine("sqlite", &[]);
+    app.add("Rex");
+    assert!(app.terminate().success());
+    let json = |arguments: &[&str]| -> Value {
+        serde_json::from_str(&petstore(arguments.iter().chain(&["--json"])).exits_with(0).stdout).unwrap()
+    };
+    let store = ["--store", app.store()];
+    let stat = json(&[&["log", "stat"], &store[..]].concat());
+    assert_eq!(
+        (&stat["position"], &stat["events"], &stat["engine"]),
+        (&1.into(), &1.into(), &"sqlite".into())
+    );
+    assert_eq!(stat["durability"]["level"], "synced");
+    let verified = json(&[&["log", "verify"], &store[..]].concat());
+    let text = petstore([&["log", "verify"], &store[..]].concat());
+    assert_eq!((&verified["intact"], &verified["digest"]), (&true.into(), &text.value("digest").into()));
+    assert_eq!(verified["head"], text.value("head hash"));
+    let keys = json(&["keys", "list", "--keys", app.keys_file().to_str().unwrap()]);
+    assert_eq!(
+        (&keys["name"], &keys["state"], &keys["scopes"][1]),
+        (&"test".into(), &"active".into(), &"write".into())
+    );
 }
 
 #[test]

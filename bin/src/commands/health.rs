@@ -1,6 +1,7 @@
 //! `petstore health`: checks whether a running service is ready or alive, for scripts and container health checks.
 
 use std::{
+    io::{self, IsTerminal as _},
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -9,6 +10,7 @@ use std::{
 use adapters::service_client::{self, ServiceClient, ServiceUrl};
 use anyhow::bail;
 use clap::{Args, ValueEnum};
+use serde_json::Value;
 use tokio::time;
 
 use crate::{
@@ -37,6 +39,9 @@ pub(crate) struct HealthArguments {
     /// How long to wait for the whole response.
     #[arg(long, default_value = "5s", value_name = "TIME", value_parser = duration)]
     timeout: Duration,
+    /// Print the report as JSON on a terminal too.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -51,14 +56,15 @@ enum Probe {
     Live,
 }
 
-/// Prints the report of the service. The exit status is 0 if it is healthy.
+/// Prints the report of the service: on a terminal as lines, otherwise as JSON. The exit status is 0 if it is healthy.
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn run(arguments: HealthArguments) -> ExitCode {
-    let HealthArguments { url, probe, ca, timeout } = arguments;
+    let HealthArguments { url, probe, ca, timeout, json } = arguments;
     let asked = time::timeout(timeout, ask(&url, probe, ca.as_deref())).await;
     match asked.unwrap_or_else(|_| bail!("no response within {timeout:?}")) {
         Ok((status, report)) => {
-            output::print_line(report);
+            let is_for_people = io::stdout().is_terminal() && !json;
+            output::print_line(if is_for_people { readable(&report) } else { report });
             if let Err(error) = output::check() {
                 output::print_error(format_args!("petstore: {error}"));
                 return ExitCode::FAILURE;
@@ -70,6 +76,17 @@ pub(crate) async fn run(arguments: HealthArguments) -> ExitCode {
             NO_RESPONSE.into()
         }
     }
+}
+
+/// The report as lines: a name and a value each.
+fn readable(report: &str) -> String {
+    let Ok(Value::Object(fields)) = serde_json::from_str(report) else { return report.to_owned() };
+    let line = |(name, value): (&String, &Value)| {
+        let value = value.get("promise").unwrap_or(value);
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        format!("{name:<11} {}", text.replace(char::is_control, " "))
+    };
+    fields.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Requests a probe. Returns the status code and the report, without control characters because any server may be

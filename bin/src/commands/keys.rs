@@ -9,7 +9,7 @@ use std::{
 
 use adapters::access::{
     KeyId, RateLimit, Scope, Scopes,
-    api_keys::{Issued, KeyFile, KeyHash, KeyName, KeyState, NewKey},
+    api_keys::{Issued, KeyFile, KeyName, KeyState, NewKey},
 };
 use anyhow::{Context as _, anyhow};
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
@@ -43,6 +43,9 @@ pub(crate) enum KeysCommand {
     },
     /// List all keys with their ids, names, scopes, times and states, but never the secrets.
     List {
+        /// Print each key as one line of JSON.
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         file: KeyFileArgument,
     },
@@ -51,8 +54,8 @@ pub(crate) enum KeysCommand {
     /// The new key has the same owner, name, scopes and rate limit. Idempotency keys stay valid: a request that was
     /// sent with the old key can be repeated with the new one. Both keys are accepted until the overlap ends.
     Rotate {
-        /// The id of the key, as shown by `petstore keys list`, or the key itself.
-        id: String,
+        /// The id or the name of the key, as shown by `petstore keys list`, or the key itself.
+        key: String,
         /// How long the old key stays valid, for example 0s, 12h or 1w.
         #[arg(long, value_name = "TIME", default_value = "1d", value_parser = overlap)]
         overlap: TimeDelta,
@@ -64,8 +67,8 @@ pub(crate) enum KeysCommand {
     },
     /// Revoke a key permanently. A running service rejects it within two seconds.
     Revoke {
-        /// The id of the key, as shown by `petstore keys list`, or the key itself.
-        id: String,
+        /// The id or the name of the key, as shown by `petstore keys list`, or the key itself.
+        key: String,
         #[command(flatten)]
         file: KeyFileArgument,
     },
@@ -81,7 +84,7 @@ pub(crate) struct KeyFileArgument {
         env = "PETSTORE_KEYS",
         default_value = "petstore-data/keys.toml"
     )]
-    path: PathBuf,
+    pub(crate) path: PathBuf,
 }
 
 /// The maximum lifetime of a key. A key that must be valid for longer needs no expiry.
@@ -96,10 +99,11 @@ pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
             let new = NewKey { name, scopes, rate_limit, expires: expires(expires_in) };
             issue(&wire::key_file(&file.path)?, new, now)
         }
-        KeysCommand::List { file } => list(&wire::key_file(&file.path)?),
-        KeysCommand::Rotate { id, overlap, expires_in, file } => {
-            let rotated = wire::key_file(&file.path)?.rotate(&id_of(&id), overlap, expires(expires_in), now);
-            let (issued, replaced) = rotated?;
+        KeysCommand::List { json, file } => list(&wire::key_file(&file.path)?, json),
+        KeysCommand::Rotate { key, overlap, expires_in, file } => {
+            let file = wire::key_file(&file.path)?;
+            let (issued, replaced) =
+                file.rotate(&file.id_of(&key, now)?, overlap, expires(expires_in), now)?;
             let end = match (replaced.state(now), replaced.end()) {
                 (KeyState::Active, end) => {
                     end.map_or_else(String::new, |end| format!("accepted until {}", time(end)))
@@ -110,7 +114,10 @@ pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
             let if_not_printed = format!("rotate {} with --overlap 0s", issued.record.id());
             show(&issued, &format!("the old key {} is {end}\n", replaced.id()), &if_not_printed)
         }
-        KeysCommand::Revoke { id, file } => revoke(&wire::key_file(&file.path)?, &id_of(&id)),
+        KeysCommand::Revoke { key, file } => {
+            let file = wire::key_file(&file.path)?;
+            revoke(&file, &file.id_of(&key, now)?)
+        }
     }
 }
 
@@ -140,12 +147,13 @@ fn show(Issued { key, record, .. }: &Issued, note: &str, if_not_printed: &str) -
         .map_err(|error| anyhow!("key {id} was issued but cannot be printed: {error}; {if_not_printed}"))
 }
 
-fn list(file: &KeyFile) -> anyhow::Result<()> {
+fn list(file: &KeyFile, json: bool) -> anyhow::Result<()> {
     let keys = file.keys()?;
     if let Err(error) = file.check_protection() {
         output::print_error(format_args!("warning: {error}"));
     }
-    let text = table::render(&keys, Utc::now());
+    let render = if json { table::render_json } else { table::render };
+    let text = render(&keys, Utc::now());
     output::print_document(text.as_bytes())
 }
 
@@ -158,11 +166,6 @@ fn revoke(file: &KeyFile, id: &KeyId) -> anyhow::Result<()> {
         format!("{id} ({name}) was already revoked at {when}")
     };
     writeln!(io::stdout().lock(), "{words}").context("cannot write to standard output")
-}
-
-/// Accepts the key itself too, because the finder of a leaked key does not know its id.
-fn id_of(text: &str) -> KeyId {
-    KeyHash::of_presented(text).map_or_else(|| KeyId(text.into()), |hash| hash.id())
 }
 
 /// A name with control and invisible characters escaped, which could control the terminal or hide the rest of the line.

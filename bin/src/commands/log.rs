@@ -100,7 +100,7 @@ fn interrupted(command: &LogCommand) -> &'static str {
         LogCommand::Salvage { accept_gaps: true, .. } => {
             "interrupted; start the command again with an empty target"
         }
-        LogCommand::Stat(_)
+        LogCommand::Stat { .. }
         | LogCommand::Verify { .. }
         | LogCommand::Export { .. }
         | LogCommand::Tail { .. }
@@ -129,8 +129,8 @@ fn advise(error: anyhow::Error) -> anyhow::Error {
 
 async fn carry_out(command: LogCommand) -> anyhow::Result<()> {
     match command {
-        LogCommand::Stat(argument) => stat::run(&argument).await,
-        LogCommand::Verify { head, source } => verify::run(&source, head).await,
+        LogCommand::Stat { json, source } => stat::run(&source, json).await,
+        LogCommand::Verify { head, json, source } => verify::run(&source, head, json).await,
         LogCommand::Export { source, until } => export::run(&source, until.until).await,
         LogCommand::Import { file, target, until } => import::run(&file, &target.store, until.until).await,
         LogCommand::Copy { from, to, until, access, .. } => copy::run(&from, &to, until.until, &access).await,

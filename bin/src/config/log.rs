@@ -24,13 +24,22 @@ const KEY_MAX: u64 = 1_024;
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogCommand {
     /// Show the size and age of the log, and the durability that its engine promises.
-    Stat(SourceArgument),
+    Stat {
+        /// Print one JSON object.
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        source: SourceArgument,
+    },
     /// Read and check the whole log: checksums, positions, the hash chain, pet ids and the high-water mark.
     /// Prints the digest and the head hash, or the first bad position and what can be salvaged.
     Verify {
         /// Check that the log contains the history with this head hash, e.g. from the manifest of an export.
         #[arg(long, value_name = "HASH")]
         head: Option<Digest>,
+        /// Print one JSON object.
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         source: SourceArgument,
     },
@@ -108,7 +117,7 @@ pub(crate) enum LogCommand {
     /// commits, asks for confirmation, replaces the state file and adds a line to accepted.jsonl next to it.
     /// Restart the nodes of this state directory afterwards.
     Accept(AcceptArguments),
-    /// Find events by pet, owner, time or idempotency key. The exit status is 1 if no event matches.
+    /// Print all events, or those of a pet, an owner, a time or an idempotency key. The exit status is 1 if no event matches.
     Find(FindArguments),
 }
 

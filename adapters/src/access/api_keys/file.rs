@@ -27,8 +27,8 @@ pub enum KeyFileError {
     #[error("the key file {path} does not exist: correct the path, or restore it from a backup; only if this service never had a \
              key file, create it with `petstore keys issue`", path = .0.display())]
     Missing(PathBuf),
-    /// No key has the given id: list the keys. The message omits the id, because it may be a mistyped key.
-    #[error("no key has this id: `petstore keys list` shows the keys in {path}", path = .0.display())]
+    /// No key has the given id or name: list the keys. The message omits it, because it may be a mistyped key.
+    #[error("no key has this id or name: `petstore keys list` shows the keys in {path}", path = .0.display())]
     UnknownKey(PathBuf),
     /// It cannot be read or changed: do what the text says.
     #[error("{0}")]

@@ -1,14 +1,14 @@
 //! Issues, rotates and revokes keys.
 
-use std::{fs, path::PathBuf};
+use std::{fmt::Display, fs, path::PathBuf};
 
 use application::OwnerId;
 use chrono::{DateTime, SubsecRound as _, TimeDelta, Utc};
 
 use super::{
     file::{KeyFile, KeyFileError, LockedKeyFile, io_error},
-    key::ApiKey,
-    record::{KeyName, KeyRecord},
+    key::{ApiKey, KeyHash, is_id},
+    record::{KeyName, KeyRecord, KeyState},
 };
 use crate::{
     access::{KeyId, RateLimit, Scopes},
@@ -88,6 +88,40 @@ impl KeyFile {
         private_files::replace(&path, line.as_bytes()).map_err(io_error("write", &path))?;
         lock.store(&[record])?;
         Ok(Some(path))
+    }
+
+    /// Returns the id of a key, given its id, its name or the key. An active key has precedence over others of the same name.
+    pub fn id_of(&self, text: &str, now: DateTime<Utc>) -> Result<KeyId, KeyFileError> {
+        // The finder of a leaked key does not know its id.
+        if let Some(hash) = KeyHash::of_presented(text) {
+            return Ok(hash.id());
+        }
+        if is_id(text) {
+            return Ok(KeyId(text.into()));
+        }
+        let mut named = self.named(text)?;
+        if named.len() > 1 && named.iter().any(|record| record.state(now) == KeyState::Active) {
+            named.retain(|record| record.state(now) == KeyState::Active);
+        }
+        only(named.iter().map(KeyRecord::id).collect(), "ids")
+    }
+
+    /// Returns the owner that is named by its id, or by the name of its keys. An id need not be in the file.
+    pub fn owner_of(&self, text: &str) -> Result<OwnerId, KeyFileError> {
+        if is_id(text) {
+            return Ok(OwnerId(text.into()));
+        }
+        let mut owners: Vec<_> = self.named(text)?.into_iter().map(|record| record.owner).collect();
+        owners.sort();
+        owners.dedup();
+        only(owners, "owners")
+    }
+
+    /// Every key with this name.
+    fn named(&self, name: &str) -> Result<Vec<KeyRecord>, KeyFileError> {
+        let mut records = self.keys()?;
+        records.retain(|record| record.name.as_str() == name);
+        if records.is_empty() { Err(KeyFileError::UnknownKey(self.path().to_owned())) } else { Ok(records) }
     }
 
     /// Issues a key with the owner, name, scopes and rate limit of another, which stays valid for `overlap`. The new key
@@ -196,6 +230,17 @@ impl KeyFile {
     fn exists(&self) -> bool {
         fs::symlink_metadata(self.path()).is_ok()
     }
+}
+
+/// Returns the only item, or an error that lists all.
+fn only<T: Display>(mut found: Vec<T>, what: &str) -> Result<T, KeyFileError> {
+    if found.len() > 1 {
+        let all = found.iter().map(T::to_string).collect::<Vec<_>>().join(", ");
+        return Err(KeyFileError::Unusable(format!(
+            "several keys have this name; use one of their {what} instead: {all}"
+        )));
+    }
+    Ok(found.pop().expect("at least one was found"))
 }
 
 #[cfg(test)]

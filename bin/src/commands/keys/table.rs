@@ -1,9 +1,10 @@
-//! The list of keys as a table.
+//! The list of keys, as a table or as JSON.
 
 use std::fmt::Write as _;
 
 use adapters::access::api_keys::KeyRecord;
 use chrono::{DateTime, Utc};
+use serde_json::json;
 
 use super::{printable, time};
 
@@ -25,6 +26,26 @@ pub(super) fn render(keys: &[KeyRecord], now: DateTime<Utc>) -> String {
         text.push('\n');
     }
     text
+}
+
+/// One JSON object per key and line.
+pub(super) fn render_json(keys: &[KeyRecord], now: DateTime<Utc>) -> String {
+    let object = |key: &KeyRecord| {
+        json!({
+            "id": key.id().to_string(),
+            "owner": key.owner.to_string(),
+            "name": key.name.as_str(),
+            "state": key.state(now),
+            "scopes": key.scopes.to_string().split(',').collect::<Vec<_>>(),
+            "rateLimit": key.rate_limit.map(|limit| limit.to_string()),
+            "created": time(key.created),
+            "expires": key.end().map(time),
+        })
+    };
+    keys.iter().fold(String::new(), |mut text, key| {
+        writeln!(text, "{}", object(key)).expect("memory takes every write");
+        text
+    })
 }
 
 fn row(key: &KeyRecord, now: DateTime<Utc>) -> [String; COLUMNS.len()] {

@@ -4,7 +4,7 @@ use std::io::{self, BufWriter, Write as _};
 
 use anyhow::bail;
 use application::{
-    RequestKey,
+    OwnerId, RequestKey,
     log::commit::{Commit, Entry},
     transfer::{self, Tally},
 };
@@ -14,6 +14,7 @@ use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetStatus};
 use serde_json::Value;
 
 use crate::{
+    commands::keys::KeyFileArgument,
     config::{SourceArgument, time},
     output, wire,
 };
@@ -27,17 +28,18 @@ pub(crate) struct FindArguments {
     json: bool,
     #[command(flatten)]
     source: SourceArgument,
+    #[command(flatten)]
+    keys: KeyFileArgument,
 }
 
-/// The conditions that an event must meet, all of them.
+/// The conditions that an event must meet, all of them. Without any, every event is found.
 #[derive(Debug, Args)]
-#[group(required = true, multiple = true)]
 struct Filter {
     /// The id of a pet.
     #[arg(long, value_name = "ID", value_parser = pet_id)]
     pet: Option<PetId>,
-    /// The owner of an API key, as shown by `petstore keys list`.
-    #[arg(long, value_name = "OWNER")]
+    /// The owner of an API key, or the name of its keys, as shown by `petstore keys list`. A name is looked up in --keys.
+    #[arg(long, value_name = "OWNER|NAME")]
     by: Option<String>,
     /// Only events from this time on: 2026-11-15, 2026-11-15T08:00:00Z, or how long ago, such as 12h.
     #[arg(long, value_name = "TIME", value_parser = time)]
@@ -48,25 +50,27 @@ struct Filter {
 }
 
 impl Filter {
-    fn matches(&self, commit: &Commit, entry: &Entry) -> bool {
+    fn matches(&self, by: Option<&OwnerId>, commit: &Commit, entry: &Entry) -> bool {
         let pet = match &entry.event {
             PetEvent::Added(pet) => pet.id,
         };
         self.pet.is_none_or(|id| id == pet)
-            && self.by.as_ref().is_none_or(|by| **by == *entry.by.0)
+            && by.is_none_or(|by| *by == entry.by)
             && self.since.is_none_or(|time| commit.time >= time)
             && self.idempotency_key.as_ref().is_none_or(|key| entry.request_key.as_ref() == Some(key))
     }
 }
 
 /// Reads and checks the whole history, and prints the matching events.
-pub(super) async fn run(FindArguments { filter, json, source }: &FindArguments) -> anyhow::Result<()> {
+pub(super) async fn run(FindArguments { filter, json, source, keys }: &FindArguments) -> anyhow::Result<()> {
+    let by =
+        filter.by.as_deref().map(|by| anyhow::Ok(wire::key_file(&keys.path)?.owner_of(by)?)).transpose()?;
     let log = wire::open_source(&source.store, &source.access).await?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut found = 0_u64;
     let walked = transfer::walk::<anyhow::Error>(&*log, &mut Tally::default(), async |record, commit| {
         for (index, entry) in commit.entries.iter().enumerate() {
-            if filter.matches(commit, entry) {
+            if filter.matches(by.as_ref(), commit, entry) {
                 let line = if *json { as_json(&record.bytes, index)? } else { as_text(commit, entry) };
                 writeln!(out, "{line}")?;
                 found += 1;

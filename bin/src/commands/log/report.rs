@@ -6,7 +6,8 @@ use application::{
     ports::Position,
     transfer::{Cut, Tally},
 };
-use chrono::SecondsFormat;
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde_json::{Value, json};
 
 use super::until;
 use crate::{output, store_url::StoreUrl};
@@ -48,6 +49,21 @@ pub(super) fn tally(tally: &Tally) {
     if let Some(head_hash) = tally.head_hash() {
         field("head hash", head_hash);
     }
+}
+
+/// The fields of [`tally`] as a JSON object, with the names of an export's manifest.
+pub(super) fn tally_as_json(store: &StoreUrl, tally: &Tally) -> Value {
+    let time = |time: DateTime<Utc>| time.to_rfc3339_opts(SecondsFormat::Secs, true);
+    json!({
+        "store": store.to_string(),
+        "position": tally.position().0,
+        "events": tally.events,
+        "bytes": tally.bytes,
+        "first": tally.span.map(|(first, _)| time(first)),
+        "last": tally.span.map(|(_, last)| time(last)),
+        "digest": tally.digest().to_string(),
+        "head": tally.head_hash().map(|head| head.to_string()),
+    })
 }
 
 /// Formats a number of commits.

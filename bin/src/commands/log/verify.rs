@@ -7,28 +7,42 @@ use application::{
     ports::{Fault, LogError, LogSource, Position},
     transfer::Tally,
 };
+use serde_json::json;
 
 use super::{progress, report, salvage};
-use crate::{config::SourceArgument, wire};
+use crate::{config::SourceArgument, output, wire};
 
-pub(super) async fn run(source: &SourceArgument, head: Option<Digest>) -> anyhow::Result<()> {
+pub(super) async fn run(source: &SourceArgument, head: Option<Digest>, json: bool) -> anyhow::Result<()> {
     let url = &source.store;
     let mut tally = Tally::default();
     let (error, first_bad) = match wire::open_source_to(ReadPurpose::Verify, url, &source.access).await {
         Ok(log) => match check(&*log, &mut tally, head).await {
             Ok(known) => {
-                report::field(
-                    "verified",
-                    format_args!("{url}: checksums, positions, hash chain and pet ids"),
-                );
-                report::tally(&tally);
-                return report_head(head, known);
+                let found = check_head(head, known);
+                if json {
+                    let mut object = report::tally_as_json(url, &tally);
+                    object["intact"] = found.is_ok().into();
+                    output::print_line(object);
+                } else {
+                    let checked = format!("{url}: checksums, positions, hash chain and pet ids");
+                    report::field("verified", checked);
+                    report::tally(&tally);
+                }
+                if let Some(position) = found?.filter(|_| !json) {
+                    let checked = "this is the history with the given head hash";
+                    report::field("checked", format!("up to position {position}, {checked}"));
+                }
+                return Ok(());
             }
             Err(error) => (error, Some(tally.position().next())),
         },
         Err(error) => (error, None),
     };
-    if error.fault == Fault::Damaged {
+    if error.fault == Fault::Damaged && json {
+        let first_bad = first_bad.map(|position| position.0);
+        let object = json!({ "store": url.to_string(), "intact": false, "firstBad": first_bad });
+        output::print_line(object);
+    } else if error.fault == Fault::Damaged {
         report::field("damaged", url);
         match (wire::salvage(url).await, first_bad) {
             (Ok(salvaged), _) => salvage::survey(&salvaged, first_bad).await,
@@ -59,17 +73,11 @@ async fn check(
     Ok(known)
 }
 
-/// Reports whether the history has the given head hash. `known` is the position where it has it, if any.
-fn report_head(head: Option<Digest>, known: Option<Position>) -> anyhow::Result<()> {
+/// Fails if the history does not have the given head hash. `known` is the position where it has it, if any.
+fn check_head(head: Option<Digest>, known: Option<Position>) -> anyhow::Result<Option<Position>> {
     match (head, known) {
-        (None, _) => Ok(()),
-        (Some(_), Some(position)) => {
-            report::field(
-                "checked",
-                format!("up to position {position}, this is the history with the given head hash"),
-            );
-            Ok(())
-        }
+        (None, _) => Ok(None),
+        (Some(_), Some(position)) => Ok(Some(position)),
         (Some(head), None) => bail!(
             "the log is consistent, but no position in it has the head hash {head}: it was rewritten or rolled \
              back, or is a different log"
