@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use harness::{App, Browser, Call, eventually, wait_until};
+use harness::{App, Browser, Call, PostgresServer, eventually, wait_until};
 use serde_json::json;
 
 use super::inventory::{check_files, check_key_storage};
@@ -84,6 +84,26 @@ fn an_operator_sees_the_state_and_live_plots() {
     browser.click("#pause");
     browser.see_text("#pause", "Resume");
     assert_eq!(browser.complaints(), Vec::<String>::new(), "the page complains about nothing");
+}
+
+#[test]
+fn metrics_that_an_engine_does_not_have_are_not_shown() {
+    let server = PostgresServer::start();
+    let app = App::on_with(&server.url("postgres"), &["--admin-listen", "127.0.0.1:0"]);
+    let browser = open(app.admin());
+    wait_until("the plots are drawn", || plot(&browser, "Append and sync").contains("append p99"));
+    assert!(!plot(&browser, "Append and sync").contains("sync p"));
+    let hidden = "return [...document.querySelectorAll('.plot')].filter((card) => card.hidden)
+                  .map((card) => card.querySelector('h3').textContent)";
+    assert_eq!(browser.run(hidden), json!(["Disk"]));
+    let without_data = format!("drawn.forEach((plot) => plot.clear()); {hidden}");
+    assert_eq!(
+        browser.run(&without_data),
+        json!(["Disk"]),
+        "a plot whose metric exists waits for its first value"
+    );
+    let facts = browser.text("#facts");
+    assert!(facts.contains("Lag") && !facts.contains("Free disk space") && !facts.contains('–'), "{facts}");
 }
 
 #[test]

@@ -110,11 +110,15 @@ const REASONS = {
 
 // ---------------------------------------------------------------- plots
 
-/** One plot: its title, how its values are written, and what it shows now: [[name, value or null]]. */
+/**
+ * One plot: its title, how its values are written, and what it shows now: [[name, value or null]]. An optional one is
+ * hidden while it has nothing to show, for example the disk of an engine on another machine.
+ */
 class Plot {
-  constructor(title, write, read) {
+  constructor(title, write, read, { optional = false } = {}) {
     this.write = write;
     this.read = read;
+    this.optional = optional;
     this.lines = new Map();
     this.length = 0;
     const card = element("plot").content.cloneNode(true).firstElementChild;
@@ -142,6 +146,7 @@ class Plot {
   draw() {
     const largest = Math.max(0, ...[...this.lines.values()].flat().filter((point) => point !== null));
     const top = nice(largest);
+    this.card.hidden = this.optional && this.lines.size === 0;
     const [svg, list] = [this.card.querySelector(".frame svg"), this.card.querySelector("ul")];
     svg.querySelectorAll("path:not(.grid)").forEach((path) => path.remove());
     const items = [...this.lines].map(([name, points], index) => {
@@ -207,6 +212,9 @@ const request = (labels) => `${labels.method} ${labels.route}`;
 const grown = (name, by) => (now, before, seconds) => [...rates(sums(now, name, by), sums(before, name, by), seconds)];
 const quantiles = (name, prefix, chosen) => (now, before) =>
   [50, 95, 99].map((percent) => [`${prefix}p${percent}`, quantile(percent / 100, name, now, before, chosen)]);
+// Of a metric that this service has.
+const percentiles = (title, name) => (now, before) =>
+  value(now, `${name}_count`) === null ? [] : [50, 99].map((percent) => [`${title} p${percent}`, quantile(percent / 100, name, now, before)]);
 const gauges = (pairs) => (now) =>
   pairs.map(([title, name]) => [title, value(now, name)]).filter(([, value]) => value !== null);
 
@@ -220,17 +228,15 @@ const plots = () => [
   new Plot("Rejected and failed requests", perSecond, grown("petstore_http_requests_total", failed)),
   new Plot("Latency", time, quantiles("petstore_http_request_duration_seconds", "", isApi)),
   new Plot("Commits", perSecond, together(all("petstore_commit_events_count", "commits"), all("petstore_commit_events_sum", "pets"))),
-  new Plot("Append and sync", time, (now, before) => [
-    ["append p50", quantile(0.5, "petstore_log_append_duration_seconds", now, before)],
-    ["append p99", quantile(0.99, "petstore_log_append_duration_seconds", now, before)],
-    ["sync p50", quantile(0.5, "petstore_log_sync_duration_seconds", now, before)],
-    ["sync p99", quantile(0.99, "petstore_log_sync_duration_seconds", now, before)],
-  ]),
+  new Plot("Append and sync", time, together(
+    percentiles("append", "petstore_log_append_duration_seconds"),
+    percentiles("sync", "petstore_log_sync_duration_seconds"),
+  )),
   new Plot("Writer queue", count, gauges([["waiting", "petstore_writer_queue"]])),
   new Plot("Position", count, gauges([["last commit", "petstore_log_position"]])),
   new Plot("Lag", count, gauges([["commits behind the log", "petstore_replica_lag_commits"]])),
   new Plot("Memory", bytes, gauges([["in use", "process_resident_memory_bytes"]])),
-  new Plot("Disk", bytes, gauges([["free", "petstore_disk_free_bytes"], ["log", "petstore_log_bytes"]])),
+  new Plot("Disk", bytes, gauges([["free", "petstore_disk_free_bytes"], ["log", "petstore_log_bytes"]]), { optional: true }),
   new Plot("Connections", count, (now) =>
     samples(now, "petstore_http_connections").map(({ labels, value }) => [labels.listener, value])),
   new Plot("Requests with an invalid key", perSecond, grown("petstore_authentication_failures_total", (labels) => labels.reason)),
@@ -251,17 +257,18 @@ function showState(metrics) {
   element("reason").textContent = why;
   const store = samples(metrics, "petstore_store_info")[0]?.labels;
   element("promise").textContent = store ? `Durability: ${store.promise}.` : "";
-  const started = value(metrics, "process_start_time_seconds");
-  const expiry = value(metrics, "petstore_tls_certificate_expiry_timestamp_seconds");
+  // Nothing for a metric that this service does not have.
+  const gauge = (name, write) => samples(metrics, name).map(({ value }) => write(value))[0];
+  const now = Date.now() / 1000;
   const facts = [
     ["Engine", store && `${store.engine}, ${store.durability}`],
     ["Version", samples(metrics, "petstore_build_info")[0]?.labels.version],
-    ["Uptime", started && age(Date.now() / 1000 - started)],
-    ["Pets", written(value(metrics, "petstore_pets"), count)],
-    ["Position", written(value(metrics, "petstore_log_position"), count)],
-    ["Lag", written(value(metrics, "petstore_replica_lag_commits"), count)],
-    ["Free disk space", written(value(metrics, "petstore_disk_free_bytes"), bytes)],
-    ["Certificate", expiry && `${Math.floor((expiry - Date.now() / 1000) / 86400)} days left`],
+    ["Uptime", gauge("process_start_time_seconds", (at) => age(now - at))],
+    ["Pets", gauge("petstore_pets", count)],
+    ["Position", gauge("petstore_log_position", count)],
+    ["Lag", gauge("petstore_replica_lag_commits", count)],
+    ["Free disk space", gauge("petstore_disk_free_bytes", bytes)],
+    ["Certificate", gauge("petstore_tls_certificate_expiry_timestamp_seconds", (at) => `${Math.floor((at - now) / 86400)} days left`)],
   ];
   const entry = ([name, text]) => {
     const [group, term, detail] = ["div", "dt", "dd"].map((tag) => document.createElement(tag));
