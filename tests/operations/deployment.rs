@@ -243,7 +243,12 @@ fn a_backup_is_verified_and_old_ones_are_removed() {
     assert_eq!(backups.names("jsonl").len(), 14);
     app.signal("TERM");
 
-    wait_until("the service is gone", || backups.backup(&store).output().unwrap().status.success());
+    wait_until("the service is gone", || {
+        let made = backups.backup(&store).output().unwrap();
+        let line = String::from_utf8(made.stdout).unwrap();
+        let expected = "petstore-backup: wrote ";
+        made.status.success() && line.starts_with(expected) && line.ends_with(".keys.toml, commits: 1\n")
+    });
     assert_eq!((backups.names("jsonl").len(), backups.names("keys.toml").len()), (14, 14));
     let restored = format!("sled:{}", directory.path().join("restored").display());
     let newest = backups.newest("jsonl");

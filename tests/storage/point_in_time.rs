@@ -18,7 +18,8 @@ use application::{
 };
 use chrono::{DateTime, TimeDelta};
 use domain::test_values::{added, numbered};
-use harness::{App, Finished, REX, finished, key_file, petstore, program};
+use harness::{App, Finished, REX, finished, key_file, petstore, program, root};
+use serde_json::Value;
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -257,4 +258,59 @@ fn the_log_of_a_running_service_is_exported_up_to_a_position_or_a_time() {
         until_time.stdout.lines().take(2).collect::<Vec<_>>(),
         two.lines().take(2).collect::<Vec<_>>()
     );
+}
+
+#[test]
+fn the_good_pets_after_a_mistake_are_added_to_the_restored_log_as_documented() {
+    let mut app = App::on_engine("sled", &[]);
+    let importer = app.issue_active_key(&["--name", "importer"]);
+    app.add("Rex");
+    let wrong = r#"{"name":"Wrong","categoryId":1}"#;
+    assert_eq!(app.anonymous("POST", "/v1/pets").key(&importer).json(wrong).send().status, 201);
+    // A number that a float cannot hold, and a name that a shell would change.
+    assert_eq!(
+        app.post(r#"{"name":"Tom \\ $1 '\"","categoryId":9007199254740993,"status":"sold"}"#).status,
+        201
+    );
+    app.add("Ada");
+    let good: Vec<_> = app.all_pets().into_iter().filter(|pet| pet["name"] != "Wrong").collect();
+    assert!(app.terminate().success());
+    let old = app.store().to_owned();
+    let restored = format!("sled:{}", app.directory().join("restored").display());
+    petstore(["log", "copy", "--from", &old, "--to", &restored, "--until", "1"]).exits_with(0);
+    let mistake = petstore(["log", "find", "--json", "--pet", "2", "--store", &old]).exits_with(0).stdout;
+    let mistake: Value = serde_json::from_str(&mistake).unwrap();
+    app.use_store(&restored);
+    app.start_again();
+
+    let page = fs::read_to_string(root().join("docs/backup-and-recovery.md")).unwrap();
+    let block =
+        page.split("\n7. Add the good pets").nth(1).and_then(|rest| rest.split("```sh\n").nth(1)).unwrap();
+    let block =
+        block.split("   ```").next().unwrap().lines().map(|line| line.strip_prefix("   ").unwrap_or(line));
+    let mut script = block.collect::<Vec<_>>().join("\n");
+    let key = key_file(app.directory(), &app.key);
+    for (documented, here) in [
+        ("sudo -u petstore env TMPDIR=/var/tmp petstore", program().to_str().unwrap()),
+        ("2026-11-18T09:15:00Z", mistake["time"].as_str().unwrap()),
+        ("sled:/var/lib/petstore/log.old", &old),
+        ("/var/lib/petstore/first-key", key.to_str().unwrap()),
+        ("3f9a1c04b7de", mistake["by"].as_str().unwrap()),
+        ("127.0.0.1:8080", &app.address().to_string()),
+    ] {
+        assert!(script.contains(documented), "{documented} in {script}");
+        script = script.replace(documented, here);
+    }
+    for _ in 0..2 {
+        finished(Command::new("bash").args(["-euo", "pipefail", "-c", &script])).exits_with(0);
+    }
+    let without_id = |pets: Vec<Value>| -> Vec<Value> {
+        pets.into_iter()
+            .map(|mut pet| {
+                pet.as_object_mut().unwrap().remove("id");
+                pet
+            })
+            .collect()
+    };
+    assert_eq!(without_id(app.all_pets()), without_id(good));
 }
