@@ -10,8 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clap::Parser;
-use harness::{App, DelayProxy, NatsCluster, NatsSync, PostgresServer, REX, packaged_program};
+use clap::{Parser, ValueEnum};
+use harness::{
+    App, DelayProxy, Gateway, NatsCluster, NatsSync, PostgresServer, REX, packaged_program, wrapper,
+};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -38,9 +40,25 @@ struct Arguments {
     /// The builds to compare, instead of the release build of these sources.
     #[arg(long)]
     program: Vec<PathBuf>,
+    /// The engines to measure, instead of all.
+    #[arg(long)]
+    engine: Vec<Engine>,
+    /// How much longer each request to object storage takes, in milliseconds. Several values are measured in one run.
+    #[arg(long, default_value = "0")]
+    delay: Vec<u32>,
+    /// How many of the rows are measured.
+    #[arg(long, default_value_t = ROWS.len())]
+    rows: usize,
     /// Given by `cargo bench`.
     #[arg(long, hide = true)]
     bench: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Engine {
+    Postgres,
+    Jetstream,
+    S3,
 }
 
 /// The load of one node.
@@ -72,21 +90,25 @@ const ROWS: [(&str, Nodes, &[Load]); 5] = [
 
 /// The nodes of one program on one engine, and what was measured of them.
 struct Cluster {
-    engine: &'static str,
+    engine: String,
     program: PathBuf,
+    /// Empty if they are not measured.
     nodes: [Vec<App>; 3],
     /// One list of rounds per row.
     measured: [Vec<Measured>; ROWS.len()],
-    _proxy: DelayProxy,
+    _proxies: Vec<DelayProxy>,
 }
 
 struct Measured {
     /// Of all nodes.
     rate: f64,
-    /// Of the first node, in milliseconds.
+    /// The rate of the slowest node, relative to the mean of the nodes with the same load and distance.
+    least_share: f64,
+    /// Of those nodes, in milliseconds.
     p50: f64,
     p99: f64,
     conflicts: f64,
+    errors: f64,
     /// The commits per second and the p99 of the last node.
     last_commits: f64,
     last_p99: f64,
@@ -94,31 +116,58 @@ struct Measured {
 
 #[tokio::main]
 async fn main() {
-    let Arguments { rounds, mut program, .. } = Arguments::parse();
+    let Arguments { rounds, mut program, engine, delay, rows, .. } = Arguments::parse();
     if program.is_empty() {
         program.push(packaged_program().to_owned());
     }
-    let programs = &program;
-    let mut postgres = PostgresServer::start();
-    let jetstream = NatsCluster::start(3, NatsSync::Always).await;
+    let is_measured = |name| engine.is_empty() || engine.contains(&name);
+    let mut postgres = is_measured(Engine::Postgres).then(PostgresServer::start);
+    let jetstream = if is_measured(Engine::Jetstream) {
+        Some(NatsCluster::start(3, NatsSync::Always).await)
+    } else {
+        None
+    };
+    let gateway = is_measured(Engine::S3).then(Gateway::shared);
     let mut clusters = Vec::new();
-    for program in programs {
-        let proxy = DelayProxy::start(postgres.address(), DISTANCE).await;
-        let [one, four, with_far] = [(); 3].map(|()| postgres.create_database());
-        let far =
-            postgres.url(&with_far).replace(&postgres.address().to_string(), &proxy.address().to_string());
-        let urls = [one, four, with_far].map(|database| postgres.url(&database));
-        clusters.push(Cluster::new("PostgreSQL", program, &urls, &far, proxy));
-    }
-    for (number, program) in programs.iter().enumerate() {
-        let proxy = DelayProxy::start(jetstream.servers[0].address(), DISTANCE).await;
-        let stream = |name: &str| format!("{name}{number}");
-        let urls = ["ONE", "FOUR", "FAR"].map(|name| jetstream.url(&stream(name)));
-        let far = format!("nats://{}/{}", proxy.address(), stream("FAR"));
-        clusters.push(Cluster::new("JetStream, sync always", program, &urls, &far, proxy));
+    for (number, program) in program.iter().enumerate() {
+        if let Some(postgres) = &mut postgres {
+            let proxy = DelayProxy::start(postgres.address(), DISTANCE).await;
+            let [one, four, with_far] = [(); 3].map(|()| postgres.create_database());
+            let (near, distant) = (postgres.address().to_string(), proxy.address().to_string());
+            let far = postgres.url(&with_far).replace(&near, &distant);
+            let urls = [one, four, with_far].map(|database| postgres.url(&database));
+            let place = |url: &str| Place { url: url.to_owned(), wrapper: vec![] };
+            let groups = groups(urls.each_ref().map(|url| place(url)), place(&far));
+            clusters.push(Cluster::new("PostgreSQL".into(), program, &groups, rows, vec![proxy]));
+        }
+        if let Some(jetstream) = &jetstream {
+            let proxy = DelayProxy::start(jetstream.servers[0].address(), DISTANCE).await;
+            let stream = |name: &str| format!("{name}{number}");
+            let place = |url: String| Place { url, wrapper: vec![] };
+            let urls = ["ONE", "FOUR", "FAR"].map(|name| place(jetstream.url(&stream(name))));
+            let far = place(format!("nats://{}/{}", proxy.address(), stream("FAR")));
+            let name = "JetStream, sync always".into();
+            clusters.push(Cluster::new(name, program, &groups(urls, far), rows, vec![proxy]));
+        }
+        if let Some(gateway) = gateway {
+            for delay in &delay {
+                // Half of the time in each direction.
+                let added = Duration::from_millis((*delay).into()) / 2;
+                let near = DelayProxy::start(gateway.address(), added).await;
+                let distant = DelayProxy::start(gateway.address(), added + DISTANCE).await;
+                let place = |url: &String, proxy: &DelayProxy| {
+                    let endpoint = format!("http://{}", proxy.address());
+                    Place { url: url.clone(), wrapper: wrapper(&gateway.variables_via(&endpoint)) }
+                };
+                let urls = [(); 3].map(|()| gateway.log());
+                let groups = groups(urls.each_ref().map(|url| place(url, &near)), place(&urls[2], &distant));
+                let name = format!("Object storage (Ceph), each request {delay} ms longer");
+                clusters.push(Cluster::new(name, program, &groups, rows, vec![near, distant]));
+            }
+        }
     }
     for _ in 0..rounds {
-        for row in 0..ROWS.len() {
+        for row in 0..rows {
             for cluster in &mut clusters {
                 cluster.measure(row).await;
             }
@@ -130,18 +179,38 @@ async fn main() {
         ROUND.as_secs()
     );
     for cluster in &clusters {
-        cluster.print();
+        cluster.print(rows);
     }
 }
 
+/// How a node reaches its log.
+#[derive(Clone)]
+struct Place {
+    url: String,
+    /// Sets the variables of the node.
+    wrapper: Vec<String>,
+}
+
+/// The places of the nodes of [`Nodes`], of which the last one is far away.
+fn groups([one, four, with_far]: [Place; 3], far: Place) -> [Vec<Place>; 3] {
+    [vec![one], vec![four; 4], vec![with_far.clone(), with_far.clone(), with_far, far]]
+}
+
 impl Cluster {
-    fn new(engine: &'static str, program: &Path, urls: &[String; 3], far: &str, proxy: DelayProxy) -> Self {
-        let [one, four, with_far] = urls;
-        let mut distant = vec![with_far.as_str(); 3];
-        distant.push(far);
-        let start = |urls: Vec<&str>| urls.into_iter().map(|url| start(program, url)).collect::<Vec<_>>();
-        let nodes = tokio::task::block_in_place(|| [start(vec![one]), start(vec![four; 4]), start(distant)]);
-        Self { engine, program: program.to_owned(), nodes, measured: Default::default(), _proxy: proxy }
+    fn new(
+        engine: String,
+        program: &Path,
+        groups: &[Vec<Place>; 3],
+        rows: usize,
+        proxies: Vec<DelayProxy>,
+    ) -> Self {
+        let is_measured = |group: usize| ROWS[..rows].iter().any(|(_, nodes, _)| *nodes as usize == group);
+        let start = |group: usize| {
+            let places = groups[group].iter().filter(|_| is_measured(group));
+            places.map(|place| start(program, place)).collect::<Vec<_>>()
+        };
+        let nodes = tokio::task::block_in_place(|| [0, 1, 2].map(start));
+        Self { engine, program: program.to_owned(), nodes, measured: Default::default(), _proxies: proxies }
     }
 
     async fn measure(&mut self, row: usize) {
@@ -167,35 +236,47 @@ impl Cluster {
         time::sleep_until(begun.into()).await;
         let before: Vec<_> = nodes.iter().map(Counts::of).collect();
         let mut latencies = vec![Vec::new(); nodes.len()];
-        for (index, measured) in clients.join_all().await {
+        let mut errors = 0;
+        for (index, (measured, failed)) in clients.join_all().await {
             latencies[index].extend(measured);
+            errors += failed;
         }
         let elapsed = begun.elapsed();
         let counts: Vec<_> =
             nodes.iter().zip(before).map(|(node, before)| Counts::of(node) - before).collect();
         let created: usize = latencies.iter().map(Vec::len).sum();
-        let [first, last] = [0, nodes.len() - 1].map(|node| &latencies[node]);
+        let last = &latencies[nodes.len() - 1];
+        let far = usize::from(which == Nodes::FourWithOneFar);
+        let busy = loads[..loads.len() - far].iter().filter(|load| **load == Load::Busy).count();
+        let slowest = latencies[..busy].iter().map(Vec::len).min().unwrap_or_default();
+        let same = latencies[..busy].concat();
         let total = |count: fn(&Counts) -> u64| counts.iter().map(count).sum();
         self.measured[row].push(Measured {
             rate: ratio(created as u64, 1) / elapsed.as_secs_f64(),
-            p50: percentile(first, 50),
-            p99: percentile(first, 99),
+            least_share: ratio((slowest * busy) as u64, same.len() as u64),
+            p50: percentile(&same, 50),
+            p99: percentile(&same, 99),
+            errors: ratio(errors, 1),
             conflicts: ratio(total(|of| of.conflicts), total(|of| of.appends)),
             last_commits: ratio(counts[nodes.len() - 1].commits, 1) / elapsed.as_secs_f64(),
             last_p99: percentile(last, 99),
         });
     }
 
-    fn print(&self) {
+    fn print(&self, rows: usize) {
         println!("{}, {}\n", self.engine, self.program.display());
         println!(
-            "| nodes | creates/s | / one node | conflicting appends | p50, ms | p99, ms | / one node | last node: commits/s | p99, ms |"
+            "| nodes | creates/s | / one node | slowest node's share | conflicting appends | errors | p50, ms | p99, ms | / one node | last node: commits/s | p99, ms |"
         );
-        println!("|---|--:|--:|--:|--:|--:|--:|--:|--:|");
+        println!("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
         let of = |row: usize, value: fn(&Measured) -> f64| {
             self.measured[row].iter().map(value).collect::<Vec<_>>()
         };
-        for (row, (name, ..)) in ROWS.iter().enumerate() {
+        for (row, (name, ..)) in ROWS[..rows].iter().enumerate() {
+            let each = |value: fn(&Measured) -> f64| {
+                let each: Vec<_> = of(row, value).iter().map(|value| format!("{value:.0}")).collect();
+                format!("{:.0} ({})", median(&of(row, value)), each.join(" "))
+            };
             let relative = |value: fn(&Measured) -> f64| {
                 let ratios =
                     of(row, value).iter().zip(of(0, value)).map(|(this, one)| this / one).collect::<Vec<_>>();
@@ -203,10 +284,12 @@ impl Cluster {
                 format!("{:.2} ({})", median(&ratios), each.join(" "))
             };
             println!(
-                "| {name} | {:.0} | {} | {:.0} % | {:.1} | {:.1} | {} | {:.1} | {:.0} |",
-                median(&of(row, |of| of.rate)),
+                "| {name} | {} | {} | {} % | {} % | {:.0} | {:.1} | {:.1} | {} | {:.1} | {:.0} |",
+                each(|of| of.rate),
                 relative(|of| of.rate),
-                100.0 * median(&of(row, |of| of.conflicts)),
+                each(|of| 100.0 * of.least_share),
+                each(|of| 100.0 * of.conflicts),
+                of(row, |of| of.errors).iter().sum::<f64>(),
                 median(&of(row, |of| of.p50)),
                 median(&of(row, |of| of.p99)),
                 relative(|of| of.p99),
@@ -218,13 +301,16 @@ impl Cluster {
     }
 }
 
-fn start(program: &Path, url: &str) -> App {
+fn start(program: &Path, place: &Place) -> App {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    App::start_on(program, url, directory, &["--admin-listen", "127.0.0.1:0"])
+    let mut app = App::stopped_on(program, &place.url, directory, &["--admin-listen", "127.0.0.1:0"]);
+    app.run_by(&place.wrapper);
+    app.start_again();
+    app
 }
 
-/// Creates pets on one connection, and returns the latencies after the warm-up.
-async fn create(address: SocketAddr, key: &str, begun: Instant, interval: Duration) -> Vec<Duration> {
+/// Creates pets on one connection. Returns the latencies after the warm-up, and how many creates failed.
+async fn create(address: SocketAddr, key: &str, begun: Instant, interval: Duration) -> (Vec<Duration>, u64) {
     let request = format!(
         "POST /v1/pets HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {key}\r\n\
          Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{REX}",
@@ -232,19 +318,21 @@ async fn create(address: SocketAddr, key: &str, begun: Instant, interval: Durati
     );
     let mut connection = TcpStream::connect(address).await.expect("the node accepts a connection");
     connection.set_nodelay(true).expect("a socket has options");
-    let mut latencies = Vec::new();
+    let (mut latencies, mut errors) = (Vec::new(), 0);
     // The warm-up ends at `begun`.
     while Instant::now() < begun + ROUND {
         let sent = Instant::now();
         connection.write_all(request.as_bytes()).await.expect("the connection stays open");
         let status = read_status(&mut connection).await;
-        // A distant node may reject creates, and is then measured by its commits.
-        if status == 201 && Instant::now() > begun {
-            latencies.push(sent.elapsed());
+        match status {
+            201 if Instant::now() > begun => latencies.push(sent.elapsed()),
+            201 => {}
+            // A distant node may reject creates.
+            _ => errors += 1,
         }
         time::sleep(interval).await;
     }
-    latencies
+    (latencies, errors)
 }
 
 /// Reads one response with a length, and returns its status.
