@@ -2,14 +2,12 @@
 //! that write at the same time take turns. They exchange no messages: every commit names its author, and every node sees
 //! all commits in the same order.
 //!
-//! - Nodes that write often are in a ring, in the order of their ids. After a commit, each of them waits one slot for
-//!   every node between the author and itself. Any commit restarts this. A node that does not use its slot leaves the
-//!   ring.
-//! - Now and then the ring takes a short break. A node outside the ring appends in a break, or when no commit has arrived
-//!   for longer than usual. If it has more requests, it appends again at once, and then it is in the ring.
-//! - More rarely the ring takes a long break, for nodes that are too distant for a short one.
-//! - Now and then a node outside the ring appends although it is not its turn: the others may take a break that it does
-//!   not know of.
+//! - Nodes that write are in a ring, in the order of their ids. After a commit, each of them waits one slot for every node
+//!   between the author and itself. Any commit restarts this. A node that does not use its slot leaves the ring.
+//! - A node outside the ring appends in a break of the ring, or when no commit has arrived for longer than usual. Then it
+//!   is in the ring. The first commit of a node is followed by another break, so that nodes that begin together all join.
+//! - Now and then the ring takes a short break. More rarely it takes a long one, for nodes that are too distant for a short
+//!   one.
 //!
 //! A turn is only an optimisation. A node with a different view of the order causes a conflict, never a wrong commit.
 
@@ -31,11 +29,9 @@ use crate::{log::commit::NodeId, node::replica::READ_INTERVAL, ports::Position};
 const SLOT_GAPS: u32 = 3;
 const SLOT_MIN: Duration = Duration::from_millis(1);
 const SLOT_MAX: Duration = Duration::from_secs(2);
-/// A node that writes twice within this time, or within two rounds, is in the ring.
-const WINDOW_MIN: Duration = Duration::from_millis(300);
-const WINDOW_MAX: Duration = Duration::from_mins(1);
-/// How long a node is remembered after its last commit, at least.
-const MEMORY: Duration = Duration::from_secs(1);
+/// A node is remembered for two rounds after its last commit, within these limits.
+const MEMORY_MIN: Duration = Duration::from_secs(1);
+const MEMORY_MAX: Duration = Duration::from_mins(1);
 /// A break can follow only a commit whose position is a multiple of this.
 const BLOCK: u64 = 16;
 /// The minimum time between two short breaks. The actual time is up to twice as long, and at least two blocks.
@@ -51,8 +47,6 @@ const FAR: Duration = Duration::from_millis(20);
 const FAR_WAIT: Duration = Duration::from_millis(250);
 /// How long the use of a break makes the next ones more frequent.
 const USE_MEMORY: Duration = Duration::from_secs(2);
-/// The number of lost races after which the probability of another one stays the same.
-const LOST_MAX: u32 = 6;
 
 /// The commits that one node has seen, and the turns that follow from them. Commits of a replay do not count.
 #[derive(Debug)]
@@ -74,8 +68,6 @@ pub(crate) struct Turns {
     /// When a node outside the ring last used a break, and when a distant one did.
     short_break_use: Option<Instant>,
     long_break_use: Option<Instant>,
-    /// How long the last node outside the ring that was near took to use a break.
-    near_use: Duration,
 }
 
 /// The minimum time between two breaks: while no node uses them, and while one does.
@@ -96,7 +88,7 @@ struct Arrival {
 /// A time after a commit in which the nodes of the ring do not append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Break {
-    /// One slot, and the time that the last near user of a break needed if that was more than a slot.
+    /// One and a half slots, because nodes are not equally far from the engine.
     Short,
     /// For a distant node.
     Long,
@@ -122,7 +114,6 @@ impl Turns {
             block_end: now,
             short_break_use: None,
             long_break_use: None,
-            near_use: Duration::ZERO,
         }
     }
 
@@ -146,12 +137,13 @@ impl Turns {
         self.lost = 0;
     }
 
-    /// Another node has stored a commit at the position of this node's commit.
-    pub(crate) fn overtaken(&mut self) {
+    /// Another node has stored a commit at the position of this node's commit. To find that out took this long.
+    pub(crate) fn overtaken(&mut self, took: Duration) {
+        self.append.observe(took);
         self.lost += 1;
         if self.lost > 1 {
             // The others have probably dropped this node from their rings.
-            self.authors.remove(&self.me);
+            self.leave_ring(self.me);
         }
     }
 
@@ -165,12 +157,10 @@ impl Turns {
         if let Some(newest) = self.newest {
             self.observe(newest, author, at);
         }
-        let window = (2 * self.ring_size() * self.slot()).clamp(WINDOW_MIN, WINDOW_MAX);
-        self.authors.retain(|_, author| author.last + window.max(MEMORY) >= at);
-        let is_in_ring =
-            self.authors.get(&author).is_some_and(|known| known.is_in_ring || known.last + window >= at);
-        self.authors.insert(author, Author { last: at, is_in_ring });
-        let followed_by = self.break_after(position, at);
+        let memory = (2 * self.ring_size() * self.slot()).clamp(MEMORY_MIN, MEMORY_MAX);
+        self.authors.retain(|_, author| author.last + memory >= at);
+        let is_new = self.authors.insert(author, Author { last: at, is_in_ring: true }).is_none();
+        let followed_by = self.break_after(position, at).or(is_new.then_some(Break::Short));
         self.newest = Some(Arrival { position, author, at, followed_by });
     }
 
@@ -191,6 +181,12 @@ impl Turns {
     /// Whether the newest commit is one of this node.
     pub(crate) fn wrote_newest(&self) -> bool {
         self.newest.is_some_and(|newest| newest.author == self.me)
+    }
+
+    fn leave_ring(&mut self, node: NodeId) {
+        if let Some(author) = self.authors.get_mut(&node) {
+            author.is_in_ring = false;
+        }
     }
 
     fn is_in_ring(&self) -> bool {
@@ -223,13 +219,12 @@ impl Turns {
     }
 
     /// How long a node outside the ring waits: until the next break, or until the others are silent for longer than usual.
-    /// Sometimes it races with a ring of several nodes instead; a node that is alone sees its own commits first and would
-    /// win. Of many nodes that wake together, few choose the same time.
+    /// Of many nodes that wake together, few choose the same time.
     fn outside_wait(&self, newest: Arrival) -> Duration {
         let mut hasher = DefaultHasher::new();
         (self.me, newest.position).hash(&mut hasher);
-        let (random, ring, lost) = (hasher.finish(), self.ring_size(), self.lost.min(LOST_MAX));
-        let jitter = self.slot() / 12 * u32::try_from((random >> 32) % (4 << (lost / 2))).unwrap_or(u32::MAX);
+        let choices = u64::from(self.lost) + 4;
+        let jitter = self.slot() / 12 * u32::try_from(hasher.finish() % choices).unwrap_or(u32::MAX);
         let quiet_time = self.slot() / 12 * 8;
         let may_be_distant = self.waiting_since.is_some_and(|since| since + FAR_WAIT <= newest.at);
         let ends_block = newest.position.0.is_multiple_of(BLOCK);
@@ -238,7 +233,6 @@ impl Turns {
             _ if may_be_distant && ends_block => Duration::ZERO,
             Some(Break::Short) => jitter,
             Some(Break::Long) => LONG_BREAK + quiet_time + jitter,
-            None if ring > 1 && random.is_multiple_of((u64::from(ring) + 1) << lost) => Duration::ZERO,
             // A skipped commit is read late.
             None if self.skips(newest.position) => READ_INTERVAL + quiet_time + jitter,
             None => quiet_time + jitter,
@@ -253,7 +247,6 @@ impl Turns {
         if silence < break_length && known.is_none_or(|known| !known.is_in_ring) {
             if silence < FAR.max(2 * self.slot()) {
                 self.short_break_use = Some(at);
-                self.near_use = silence;
             } else if known.is_none_or(|known| known.last + FAR_WAIT <= previous.at) {
                 self.long_break_use = Some(at);
             }
@@ -264,7 +257,7 @@ impl Turns {
         let slots = usize::try_from(waited.as_nanos() / self.slot().as_nanos()).unwrap_or(usize::MAX);
         let passed = self.ring_after(previous.author).take_while(|node| *node != author);
         for node in passed.take(slots).collect::<Vec<_>>() {
-            self.authors.remove(&node);
+            self.leave_ring(node);
         }
         let gap = silence.saturating_sub(break_length);
         let is_known = !gap.is_zero() && !self.skips(previous.position);
@@ -300,8 +293,7 @@ impl Turns {
     fn length(&self, of: Option<Break>) -> Duration {
         match of {
             None => Duration::ZERO,
-            Some(Break::Short) if self.near_use < self.slot() => self.slot(),
-            Some(Break::Short) => self.slot() + self.near_use,
+            Some(Break::Short) => self.slot() * 3 / 2,
             Some(Break::Long) => LONG_BREAK,
         }
     }

@@ -282,7 +282,7 @@ impl Writer {
                 }
             },
             Outcome::Overtaken => {
-                self.replica.turns.send_modify(Turns::overtaken);
+                self.replica.turns.send_modify(|turns| turns.overtaken(begun.elapsed()));
                 if let Err(error) = self.replica.overtaken(base).await {
                     self.recover(error).await;
                 }

@@ -5,6 +5,8 @@ use proptest::prelude::*;
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
+/// How often a node reads a log that sends no notifications, at least while commits arrive.
+const POLL_MIN: Duration = Duration::from_millis(25);
 
 /// What a simulated node does in addition to following the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +68,8 @@ enum Event {
     Response { node: usize, stored: Option<u64>, sent: Instant },
     /// A commit reaches a node.
     Commit { node: usize, position: u64, author: usize },
+    /// A read of a node reaches the engine.
+    Read(usize),
 }
 
 /// Nodes on a simulated engine. Everything follows from the seed.
@@ -75,13 +79,15 @@ struct Simulation {
     events: BTreeMap<(Instant, u64), Event>,
     count: u64,
     random: u64,
-    /// The authors of the stored commits.
-    log: Vec<usize>,
+    /// The authors of the stored commits, and when these were stored.
+    log: Vec<(usize, Instant)>,
     /// When the engine has stored the last commit.
     free: Instant,
     /// How long the engine takes to store a commit, and then to show it.
     store: Duration,
     show: Duration,
+    /// Whether the engine sends no notifications, so that a node sees a commit when it reads the log.
+    is_polled: bool,
 }
 
 impl Simulation {
@@ -97,6 +103,7 @@ impl Simulation {
             free: start,
             store,
             show,
+            is_polled: false,
         };
         for (index, place) in places.iter().enumerate() {
             let id = NodeId(simulation.draw(u64::MAX - 1) + 1);
@@ -112,6 +119,16 @@ impl Simulation {
                 longest_wait: Duration::ZERO,
             });
             simulation.at(begins, Event::Act(index));
+        }
+        simulation
+    }
+
+    /// Nodes on an engine that sends no notifications: they see a commit when they read the log.
+    fn polled(seed: u64, store: Duration, places: &[Place]) -> Self {
+        let mut simulation = Self::new(seed, store, Duration::ZERO, places);
+        simulation.is_polled = true;
+        for node in 0..places.len() {
+            simulation.at(simulation.start, Event::Read(node));
         }
         simulation
     }
@@ -169,22 +186,43 @@ impl Simulation {
             Event::Act(index) if self.nodes[index].acts_at != now => {}
             Event::Act(index) => self.act(index, now),
             Event::Append { node, expected, sent } => {
-                // The engine stores one commit at a time.
-                let done = self.free.max(now) + self.about(self.store);
+                // The engine stores one commit at a time. One without notifications is sometimes slow.
+                let slow = match self.draw(100) {
+                    0 if self.is_polled => 10,
+                    1..20 if self.is_polled => 3,
+                    _ => 1,
+                };
+                let done = self.free.max(now) + self.about(self.store) * slow;
                 let is_next = expected == self.log.len() as u64;
                 if is_next {
                     self.free = done;
-                    self.log.push(node);
+                    self.log.push((node, done));
                     let position = self.log.len() as u64;
                     let shown = done + self.about(self.show);
-                    for other in 0..self.nodes.len() {
+                    for other in 0..if self.is_polled { 0 } else { self.nodes.len() } {
                         let arrives = shown + self.way(other);
                         self.at(arrives, Event::Commit { node: other, position, author: node });
                     }
                 }
+                let mut back = done + self.way(node);
+                if !is_next && self.is_polled {
+                    // The node reads the commits of the others before it knows the outcome.
+                    back += 2 * self.way(node);
+                    self.show_stored(node, done, back);
+                }
                 let stored = is_next.then_some(expected + 1);
-                let back = done + self.way(node);
                 self.at(back, Event::Response { node, stored, sent });
+            }
+            Event::Read(index) => {
+                let back = now + self.way(index);
+                self.show_stored(index, now, back);
+                // A longer silence makes reads rarer.
+                let newest = self.nodes[index].turns.newest;
+                let silence =
+                    newest.map_or(Duration::ZERO, |newest| now.saturating_duration_since(newest.at));
+                let interval = (silence / 2).max(POLL_MIN);
+                let next = now.max(back + self.way(index)).max(now + interval);
+                self.at(next, Event::Read(index));
             }
             Event::Response { node: index, stored, sent } => {
                 let next = match self.nodes[index].place.work {
@@ -202,7 +240,7 @@ impl Simulation {
                     self.at(next, Event::Act(index));
                 } else {
                     node.conflicts += 1;
-                    node.turns.overtaken();
+                    node.turns.overtaken(now - sent);
                     node.request = Some(now);
                     self.act(index, now);
                 }
@@ -215,6 +253,17 @@ impl Simulation {
                     node.turns.arrived(Position(position), author, now);
                 }
                 self.act(index, now);
+            }
+        }
+    }
+
+    /// Shows the commits that are stored at `now` to a node.
+    fn show_stored(&mut self, node: usize, now: Instant, at: Instant) {
+        let next = usize::try_from(self.nodes[node].applied).unwrap();
+        for index in next..self.log.len() {
+            let (author, stored) = self.log[index];
+            if stored <= now {
+                self.at(at, Event::Commit { node, position: index as u64 + 1, author });
             }
         }
     }
@@ -373,6 +422,29 @@ proptest! {
         slow.run(120 * SECOND);
         let shares = slow.commits_since(60 * SECOND);
         prop_assert!(shares.iter().all(|share| *share > 10), "{shares:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn nodes_share_a_distant_engine_without_notifications(seed: u64, distance in 1_u32..=50) {
+        let place = Place { distance: distance * MS, ..Place::near(BUSY) };
+        let run = |nodes: usize| {
+            let mut nodes = Simulation::polled(seed, 12 * MS, &vec![place; nodes]);
+            nodes.run(20 * SECOND);
+            nodes
+        };
+        let (one, four) = (run(1), run(4));
+        let alone: usize = one.commits_since(3 * SECOND).iter().sum();
+        let shares = four.commits_since(3 * SECOND);
+        let together: usize = shares.iter().sum();
+        prop_assert!(shares.iter().all(|share| 12 * share >= together), "{shares:?}");
+        prop_assert!(together * 100 > alone * 40, "{shares:?} of {alone}");
+        // The first appends of all but one node conflict.
+        prop_assert!(four.conflicts() < 3 + four.log.len() as u64 / 5, "{} conflicts", four.conflicts());
+        prop_assert!(four.longest_wait() < 16 * one.longest_wait(), "{:?}", four.longest_wait());
     }
 }
 
