@@ -51,8 +51,8 @@ const RETRY_DELAY: Duration = Duration::from_millis(100);
 /// How long an append relies on the last check that the log is still the same, and how long a reader does.
 const APPEND_CONFIRMATION: Duration = Duration::from_secs(1);
 const READ_CONFIRMATION: Duration = Duration::from_secs(10);
-/// The interval between polls for commits of other nodes. It doubles while there are none.
-const POLL_MIN: Duration = Duration::from_millis(50);
+/// The interval between polls for commits of other nodes: half of the time since the last one, within these limits.
+const POLL_MIN: Duration = Duration::from_millis(25);
 const POLL_MAX: Duration = Duration::from_secs(1);
 /// The number of objects that are read one by one before a listing is used to find the end.
 const SINGLE_READS: usize = 32;
@@ -67,7 +67,8 @@ pub struct ObjectLog {
     /// Held during an append. A node never has two objects in flight: if only the second one arrived, the log would have
     /// a gap.
     appending: tokio::sync::Mutex<()>,
-    polling: Mutex<Polling>,
+    /// When the next poll is due. Several readers share the polls.
+    next_poll: Mutex<Instant>,
     /// Records that were read ahead.
     ahead: tokio::sync::Mutex<Window>,
     /// `None` in a log that is only read, or closed.
@@ -83,6 +84,8 @@ struct End {
     newest: Option<StoredRecord>,
     /// The newest records, for readers that wait for them.
     recent: Window,
+    /// When the newest object was found.
+    found: Instant,
     /// When it was last known that the log is the same and ends here.
     confirmed: Instant,
 }
@@ -102,7 +105,7 @@ impl End {
             if segmented > Position::START {
                 return Err(objects.missing(segmented).await);
             }
-            return Ok(Self { first: Position::START, newest: None, recent: Window::default(), confirmed });
+            return Ok(Self::at(Position::START, None, confirmed));
         };
         let newest = match objects.get(first).await {
             Ok(Some(newest)) => newest.last().clone(),
@@ -116,19 +119,11 @@ impl End {
         if newest.position < segmented && !newest.bytes.is_empty() {
             return Err(objects.missing(newest.position.next()).await);
         }
-        Ok(Self { first, newest: Some(newest), recent: Window::default(), confirmed })
+        Ok(Self::at(first, Some(newest), confirmed))
     }
-}
 
-#[derive(Debug)]
-struct Polling {
-    interval: Duration,
-    next: Instant,
-}
-
-impl Polling {
-    fn restart() -> Self {
-        Self { interval: POLL_MIN, next: Instant::now() + POLL_MIN }
+    fn at(first: Position, newest: Option<StoredRecord>, confirmed: Instant) -> Self {
+        Self { first, newest, recent: Window::default(), found: Instant::now(), confirmed }
     }
 }
 
@@ -170,7 +165,7 @@ impl ObjectLog {
             objects,
             purpose,
             appending: tokio::sync::Mutex::default(),
-            polling: Mutex::new(Polling::restart()),
+            next_poll: Mutex::new(Instant::now()),
             ahead: tokio::sync::Mutex::default(),
             segmenter: Mutex::new(None),
         })
@@ -196,7 +191,8 @@ impl ObjectLog {
             end.newest = Some(StoredRecord { bytes: object.last().bytes.to_vec().into(), ..*object.last() });
             end.recent.push(object);
             end.recent.shrink_to(RECENT_BYTES);
-            *self.polling.lock() = Polling::restart();
+            end.found = Instant::now();
+            *self.next_poll.lock() = end.found + POLL_MIN;
             if let Some(segmenter) = &mut *self.segmenter.lock() {
                 segmenter.add(object);
             }
@@ -361,7 +357,7 @@ impl LogSource for ObjectLog {
         let deadline = Instant::now() + timeout;
         let mut end = self.end.subscribe();
         while self.position() <= after {
-            let next = self.polling.lock().next;
+            let next = *self.next_poll.lock();
             tokio::select! {
                 _ = end.wait_for(|end| end.position() > after) => return Ok(()),
                 () = time::sleep_until(next.min(deadline)) => {}
@@ -369,11 +365,8 @@ impl LogSource for ObjectLog {
             if next > deadline {
                 return Ok(());
             }
-            {
-                let mut polling = self.polling.lock();
-                polling.next = Instant::now() + polling.interval;
-                polling.interval = POLL_MAX.min(2 * polling.interval);
-            }
+            let interval = (self.end.borrow().found.elapsed() / 2).clamp(POLL_MIN, POLL_MAX);
+            *self.next_poll.lock() = Instant::now() + interval;
             self.advance().await?;
         }
         Ok(())
