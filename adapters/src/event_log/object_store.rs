@@ -52,7 +52,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(100);
 const APPEND_CONFIRMATION: Duration = Duration::from_secs(1);
 const READ_CONFIRMATION: Duration = Duration::from_secs(10);
 /// The interval between polls for commits of other nodes: half of the time since the last one, within these limits.
-const POLL_MIN: Duration = Duration::from_millis(25);
+const POLL_MIN: Duration = Duration::from_millis(10);
 const POLL_MAX: Duration = Duration::from_secs(1);
 /// The number of objects that are read one by one before a listing is used to find the end.
 const SINGLE_READS: usize = 32;
@@ -367,7 +367,7 @@ impl LogSource for ObjectLog {
             }
             let interval = (self.end.borrow().found.elapsed() / 2).clamp(POLL_MIN, POLL_MAX);
             *self.next_poll.lock() = Instant::now() + interval;
-            self.advance().await?;
+            self.read_next().await?;
         }
         Ok(())
     }

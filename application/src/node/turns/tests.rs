@@ -6,7 +6,7 @@ use super::*;
 
 const MS: Duration = Duration::from_millis(1);
 /// How often a node reads a log that sends no notifications, at least while commits arrive.
-const POLL_MIN: Duration = Duration::from_millis(25);
+const POLL_MIN: Duration = Duration::from_millis(10);
 
 /// What a simulated node does in addition to following the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
