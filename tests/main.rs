@@ -96,12 +96,10 @@ mod pages {
 
 /// Rules for the sources, the documentation and the lists of tests.
 mod repository {
-    mod adding_an_operation;
     mod architecture;
     mod bill_of_materials;
     mod documentation;
     mod harness;
     mod readme;
     mod test_lists;
-    mod wording;
 }
