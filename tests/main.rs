@@ -4,7 +4,6 @@
 /// The HTTP API as a client sees it.
 mod api {
     mod authentication;
-    mod bad_requests;
     mod caching;
     mod clients;
     mod cors;

@@ -1,4 +1,4 @@
-//! Cheap polling and the headers around it: entity tags, 304, `HEAD`, caching, request ids, traces.
+//! Cheap polling and the headers around it: entity tags, 304, `HEAD`, caching.
 
 use harness::{App, Response};
 
@@ -64,36 +64,17 @@ fn a_failing_if_match_gets_412_before_any_304() {
 
 #[test]
 fn a_new_pet_changes_every_list_and_no_pet() {
-    let app = App::start();
-    app.post(REX);
-    let tags =
-        || ["/v1/pets", "/v1/pets?status=sold"].map(|path| app.get(path).header("etag").unwrap().to_owned());
-    let (lists, pet) = (tags(), app.get("/v1/pets/1").header("etag").unwrap().to_owned());
-    app.post(REX);
-    assert!(tags().iter().all(|tag| !lists.contains(tag)));
-    assert_eq!(if_none_match(&app, "/v1/pets/1", &pet).status, 304);
-}
-
-#[test]
-fn a_different_history_of_the_same_length_has_different_tags() {
-    let tags = [App::start(), App::start()].map(|app| {
-        app.post(REX);
-        ["/v1/pets", "/v1/pets/1"].map(|path| app.get(path).header("etag").unwrap().to_owned())
-    });
-    let [one, other] = tags;
-    assert_ne!(one[0], other[0], "a restored or emptied store never matches");
-    assert_ne!(one[1], other[1], "nor does the same pet in another store");
-}
-
-#[test]
-fn a_tag_stays_valid_after_a_restart() {
     let mut app = App::start();
     app.post(REX);
-    let tags =
-        ["/v1/pets", "/v1/pets/1"].map(|path| (path, app.get(path).header("etag").unwrap().to_owned()));
+    let paths = ["/v1/pets", "/v1/pets?status=sold", "/v1/pets/1"];
+    let tags = |app: &App| paths.map(|path| app.get(path).header("etag").unwrap().to_owned());
+    let old = tags(&app);
+    app.post(REX);
+    let new = tags(&app);
+    assert!(old[..2].iter().all(|tag| !new.contains(tag)) && old[2] == new[2], "{old:?} {new:?}");
     app.crash();
-    for (path, tag) in tags {
-        assert_eq!(if_none_match(&app, path, &tag).status, 304, "{path}");
+    for (path, tag) in paths.iter().zip(&new) {
+        assert_eq!(if_none_match(&app, path, tag).status, 304, "{path}, after a restart");
     }
 }
 
@@ -120,47 +101,9 @@ fn errors_and_created_pets_are_not_cached() {
     let anonymous = app.anonymous("GET", "/v1/pets").send();
     for response in [app.post(REX), app.post("{}"), app.get("/v1/nowhere"), app.get("/livez"), anonymous] {
         assert_eq!(response.header("cache-control"), Some("no-store"), "{response:?}");
-        assert_eq!(response.header("etag"), None);
+        assert_eq!(
+            (response.header("etag"), response.header("x-content-type-options")),
+            (None, Some("nosniff"))
+        );
     }
-}
-
-#[test]
-fn every_response_has_a_request_id() {
-    let app = App::start();
-    let mut met = Vec::new();
-    for path in ["/v1/pets", "/v1/nowhere", "/livez", "/docs"] {
-        let response = app.get(path);
-        assert_eq!(response.header("x-content-type-options"), Some("nosniff"), "{path}");
-        let id = response.header("x-request-id").unwrap().to_owned();
-        assert!(!met.contains(&id), "{path} has a unique id");
-        met.push(id);
-    }
-    let with_id = |id: &str| app.call("GET", "/v1/pets").header("X-Request-Id", id).send();
-    assert_eq!(with_id("Order_7.retry-2").header("x-request-id"), Some("Order_7.retry-2"));
-    for bad in ["", "a b", "a\"b", "<script>", &"x".repeat(65), "ä"] {
-        assert_ne!(with_id(bad).header("x-request-id"), Some(bad), "{bad:?} gets into no log");
-    }
-}
-
-#[test]
-fn a_valid_trace_id_is_logged_and_an_invalid_one_is_not() {
-    let app = App::start_with(&["--access-log", "--log-format", "json"]);
-    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
-    let traced = |parent: &str, id: &str| {
-        app.call("GET", "/v1/pets").header("traceparent", parent).header("X-Request-Id", id).send()
-    };
-    traced(&format!("00-{trace}-00f067aa0ba902b7-01"), "request-with-trace");
-    traced("00-nonsense\"-00f067aa0ba902b7-01", "request-with-nonsense");
-    let line = |id: &str| {
-        harness::eventually("the request is logged", || {
-            let (_, log) = app.printed();
-            let line = log.lines().find(|line| line.contains(id) && line.contains("request completed"));
-            line.map(str::to_owned)
-        })
-    };
-    let logged: serde_json::Value = serde_json::from_str(&line("request-with-trace")).unwrap();
-    assert_eq!(logged["trace_id"], trace, "{logged}");
-    assert_eq!(logged["status"], 200, "{logged}");
-    assert!(!line("request-with-nonsense").contains("nonsense\\\""));
-    assert!(!app.printed().1.contains(&app.key), "no key in the log");
 }

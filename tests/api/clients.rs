@@ -36,7 +36,7 @@ fn a_generated_client_adds_and_lists_pets() {
 fn the_curl_commands_in_the_api_page_work_when_pasted() {
     let app = App::start();
     let code = snippet("docs/api.md", "Examples", "sh");
-    let printed = run_snippet(&app, &address(&app), &code, &mut Command::new("bash"));
+    let printed = run_snippet(&app, &app.address().to_string(), &code, &mut Command::new("bash"));
     assert_eq!(printed.matches("HTTP/1.1 201 Created").count(), 3, "{printed}");
     assert_eq!(printed.matches("HTTP/1.1 200 OK").count(), 2, "{printed}");
     assert!(printed.to_lowercase().contains("idempotency-replayed: true"), "{printed}");
@@ -80,10 +80,6 @@ fn snippet(page: &str, section: &str, language: &str) -> String {
     let section = text.split_once(&format!("\n## {section}\n")).expect("the section").1;
     let block = section.split_once(&format!("```{language}\n")).expect("a block of this language").1;
     block.split_once("\n```").expect("the end of the block").0.to_owned()
-}
-
-fn address(app: &App) -> String {
-    app.address().to_string()
 }
 
 /// The generator formats its output with a program from the same directory.

@@ -2,12 +2,10 @@
 
 use std::{
     io::{Read as _, Write as _},
-    net,
+    net::TcpStream,
 };
 
-use axum::http::Request;
 use harness::{App, REX, succeed};
-use tokio::net::TcpStream;
 
 /// Status, protocol version and body of what curl got.
 fn curl(app: &App, path: &str, more: &[&str]) -> (String, String, String) {
@@ -90,38 +88,6 @@ fn errors_over_http_2_have_the_error_shape_too() {
     }
 }
 
-#[test]
-fn a_request_names_one_host_without_doubt() {
-    let app = App::start();
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let status = |authority: &str, host: Option<&str>| {
-        let mut request = Request::get(format!("http://{authority}/livez"));
-        if let Some(host) = host {
-            request = request.header("host", host);
-        }
-        let request = request.body(()).unwrap();
-        runtime.block_on(async {
-            let stream = TcpStream::connect(app.address()).await.unwrap();
-            let (mut requests, connection) = h2::client::handshake(stream).await.unwrap();
-            tokio::spawn(connection);
-            let (response, _) = requests.send_request(request, true).unwrap();
-            response.await.unwrap().status().as_u16()
-        })
-    };
-    assert_eq!(status("shop.example.com", None), 200);
-    assert_eq!(status("shop.example.com", Some("SHOP.example.com")), 200);
-    assert_eq!(status("shop.example.com", Some("other.example.com")), 400);
-    assert_eq!(status("user@shop.example.com", None), 400);
-}
-
-#[test]
-fn cookies_split_into_many_fields_count_as_one_header() {
-    let app = App::start();
-    let crumbs = (0..150).map(|crumb| ("cookie", format!("crumb{crumb}=1")));
-    let head = head("GET", "/livez").into_iter().chain(crumbs);
-    assert_eq!(converse(&app, &[headers(END_STREAM, head)]), Some(STATUS_200));
-}
-
 /// The HTTP/2 library discards them, although RFC 9113 calls such a request malformed. No trailer is ever read.
 #[test]
 fn pseudo_headers_in_trailers_do_not_change_the_request() {
@@ -165,7 +131,7 @@ fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
 
 /// Sends these frames, and returns the first byte of the response head, or `None` if the stream is reset.
 fn converse(app: &App, frames: &[Vec<u8>]) -> Option<u8> {
-    let mut stream = net::TcpStream::connect(app.address()).unwrap();
+    let mut stream = TcpStream::connect(app.address()).unwrap();
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
     stream.write_all(&frames.concat()).unwrap();
     loop {

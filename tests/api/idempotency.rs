@@ -4,8 +4,6 @@ use std::thread;
 
 use harness::{App, Response, petstore, with_wrong_clock};
 
-use super::bad_requests::IDEMPOTENCY_KEYS;
-
 fn send(app: &App, api_key: &str, key: &str, body: &str) -> Response {
     let call = app.anonymous("POST", "/v1/pets").key(api_key);
     call.header("Idempotency-Key", key).json(body).send()
@@ -58,24 +56,14 @@ fn keys_of_different_callers_are_independent() {
 }
 
 #[test]
-fn a_rejected_request_does_not_use_up_its_key() {
+fn an_invalid_key_is_rejected_and_a_rejected_request_does_not_use_up_its_key() {
     let app = App::start();
-    send(&app, &app.key, "a", "{}").error(400, "invalid_request");
-    assert_eq!(send(&app, &app.key, "a", REX).status, 201);
-}
-
-#[test]
-fn a_key_has_1_to_255_visible_characters() {
-    let app = App::start();
-    for good in
-        ["a".repeat(255), "!~".into(), "\"quoted\"".into(), "550e8400-e29b-41d4-a716-446655440000".into()]
-    {
-        assert_eq!(send(&app, &app.key, &good, REX).status, 201, "{good}");
-    }
-    for bad in IDEMPOTENCY_KEYS.iter().copied().chain([&*"a".repeat(256)]) {
+    for bad in ["", "\"a", "a b", &"a".repeat(256)] {
         let message = send(&app, &app.key, bad, REX).error(400, "invalid_request");
         assert!(message.contains("Idempotency-Key"), "{bad:?}: {message}");
     }
+    send(&app, &app.key, "a", "{}").error(400, "invalid_request");
+    assert_eq!(send(&app, &app.key, "a", REX).status, 201);
 }
 
 #[test]

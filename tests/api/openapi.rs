@@ -1,5 +1,5 @@
-//! The OpenAPI document: the committed copy is current, it describes the specified interface, it matches the
-//! routes, and a public validator accepts it.
+//! The OpenAPI document: the committed copy is current, it describes the specified interface and every response, and a
+//! public validator accepts it.
 
 use std::{collections::BTreeSet, fs};
 
@@ -113,25 +113,6 @@ fn the_document_describes_the_specified_interface() {
     assert_eq!(schemas["NewPet"]["required"], json!(["name", "categoryId"]));
     assert_eq!(schemas["Pet"]["allOf"][0]["$ref"], "#/components/schemas/NewPet");
     assert_eq!(schemas["Error"]["required"], json!(["code", "message", "status"]));
-}
-
-#[test]
-fn the_routes_and_the_document_agree() {
-    let app = App::start();
-    app.post(REX);
-    let document = document();
-    let paths: BTreeSet<_> = operations(&document).iter().map(|(path, _, _)| *path).collect();
-    for path in paths {
-        let real = format!("/v1{}", path.replace("{petId}", "1"));
-        let here = operations(&document).into_iter().filter(|(other, _, _)| *other == path);
-        let mut described: BTreeSet<_> = here.map(|(_, method, _)| method.to_uppercase()).collect();
-        if described.contains("GET") {
-            described.insert("HEAD".into());
-        }
-        let allow = app.call("OPTIONS", &real).send();
-        let allowed: BTreeSet<_> = allow.header("allow").unwrap().split(',').map(str::to_owned).collect();
-        assert_eq!(allowed, described, "{path}");
-    }
 }
 
 /// The headers that the description of the document promises on every response, on every response to a valid key, and

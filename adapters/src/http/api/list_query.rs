@@ -96,11 +96,36 @@ mod tests {
 
     #[test]
     fn one_message_names_every_error() {
+        const STATUS: &str = "status must be one of available, pending, sold";
+        const LIMIT: &str = "limit must be an integer between 1 and 100";
+        const AFTER: &str = "after must be an integer between 0 and 9223372036854775807";
         assert_eq!(
             parse("limit=0&status=x&after=y&page=2").unwrap_err(),
             "limit must be an integer between 1 and 100; status must be one of available, pending, sold; \
              after must be an integer between 0 and 9223372036854775807"
         );
+        for (query, rule) in [
+            ("limit=0", LIMIT),
+            ("limit=101", LIMIT),
+            ("limit=", LIMIT),
+            ("limit", LIMIT),
+            ("limit=+5", LIMIT),
+            ("limit=%205", LIMIT),
+            ("limit=05", LIMIT),
+            ("limit=1e1", LIMIT),
+            ("limit=99999999999999999999", LIMIT),
+            ("limit=5&limit=5", "limit must be given only once"),
+            ("status=SOLD", STATUS),
+            ("status=sold,pending", STATUS),
+            ("status=%ff", STATUS),
+            ("status=sold&status=sold", "status must be given only once"),
+            ("after=-1", AFTER),
+            ("after=00", AFTER),
+            ("after=9223372036854775808", AFTER),
+            ("after=1&x&after=1", "after must be given only once"),
+        ] {
+            assert_eq!(parse(query), Err(rule.to_owned()), "{query}");
+        }
     }
 
     proptest! {

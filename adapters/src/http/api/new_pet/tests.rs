@@ -55,6 +55,62 @@ fn a_syntax_error_says_what_was_found_and_where() {
 }
 
 #[test]
+fn every_broken_rule_has_its_message() {
+    const NO_BODY: &str = "a body is required: send a JSON object";
+    const NO_OBJECT: &str = "the body must be a JSON object";
+    const NO_JSON: &str = "the body must be valid JSON: ";
+    const NO_TEXT: &str = "the body must be UTF-8";
+    const NO_INTEGER: &str =
+        "categoryId must be an integer between -9223372036854775808 and 9223372036854775807";
+    const STATUS: &str = "status must be one of available, pending, sold";
+    let cases: &[(&[u8], &str)] = &[
+        (b"", NO_BODY),
+        (b"\r\n\t", NO_BODY),
+        (b"null", NO_OBJECT),
+        (b"[]", NO_OBJECT),
+        (br#"["a",1,null]"#, NO_OBJECT),
+        (br#"[{"name":"a","categoryId":1}]"#, NO_OBJECT),
+        (b"{", NO_JSON),
+        (br#"{"name":"a","categoryId":1"#, NO_JSON),
+        (br#"{"name":"a","categoryId":1}{}"#, NO_JSON),
+        (br#"{"name":"a","categoryId":1,}"#, NO_JSON),
+        (b"{'name':'a','categoryId':1}", NO_JSON),
+        (b"{\"name\":\"a\nb\",\"categoryId\":1}", NO_JSON),
+        (b"\xef\xbb\xbf{\"name\":\"a\",\"categoryId\":1}", NO_JSON),
+        (br#"{"name":"a","categoryId":01}"#, NO_JSON),
+        (br#"{"name":"a","categoryId":NaN}"#, NO_JSON),
+        (b"{\"name\":\"\xff\",\"categoryId\":1}", NO_TEXT),
+        (b"{\"name\":\"a\",\"categoryId\":1,\"x\":\"\xc3\"}", NO_TEXT),
+        (br#"{"categoryId":1}"#, "name is required"),
+        (br#"{"name":null,"categoryId":1}"#, "name must be a string"),
+        (br#"{"name":"","categoryId":1}"#, "name must contain at least one character"),
+        (br#"{"name":" \u00a0 ","categoryId":1}"#, "name must contain at least one character"),
+        (br#"{"name":"a\u0000","categoryId":1}"#, "name must not contain control characters"),
+        (br#"{"name":"a\u009f","categoryId":1}"#, "name must not contain control characters"),
+        (br#"{"name":"\ud800","categoryId":1}"#, "name must not contain unpaired surrogates"),
+        (br#"{"name":"a","name":"a","categoryId":1}"#, "name must be given only once"),
+        (br#"{"name":"a","\u006eame":"a","categoryId":1}"#, "name must be given only once"),
+        (br#"{"name":"a"}"#, "categoryId is required"),
+        (br#"{"name":"a","categoryId":null}"#, NO_INTEGER),
+        (br#"{"name":"a","categoryId":"1"}"#, NO_INTEGER),
+        (br#"{"name":"a","categoryId":1.5}"#, NO_INTEGER),
+        (br#"{"name":"a","categoryId":1e999999999999}"#, NO_INTEGER),
+        (br#"{"name":"a","categoryId":9223372036854775808}"#, NO_INTEGER),
+        (br#"{"name":"a","categoryId":-9223372036854775809}"#, NO_INTEGER),
+        (br#"{"name":"a","categoryId":1,"categoryId":1}"#, "categoryId must be given only once"),
+        (br#"{"name":"a","categoryId":1,"status":null}"#, STATUS),
+        (br#"{"name":"a","categoryId":1,"status":"Sold"}"#, STATUS),
+        (br#"{"name":"a","categoryId":1,"status":"sold","status":"sold"}"#, "status must be given only once"),
+    ];
+    let too_long = format!(r#"{{"name":"{}","categoryId":1}}"#, "x".repeat(201));
+    for (body, rule) in cases.iter().chain(&[(too_long.as_bytes(), "name must have at most 200 characters")])
+    {
+        let message = rejected(body);
+        assert!(message.starts_with(rule), "{:?}: {message}", String::from_utf8_lossy(body));
+    }
+}
+
+#[test]
 fn nesting_is_ignored_with_its_field_and_overflows_nothing() {
     let deep = format!("{}1{}", r#"[{"a":"#.repeat(100_000), "}]".repeat(100_000));
     assert!(parse(format!(r#"{{"name":"a","x":{deep},"categoryId":1}}"#).as_bytes()).is_ok());
