@@ -81,9 +81,16 @@ impl App {
 
     /// Starts on an empty embedded store in the directory of the service.
     pub fn on_engine(engine: &str, flags: &[&str]) -> Self {
+        let mut app = Self::stopped_on_engine(engine, flags);
+        app.start_again();
+        app
+    }
+
+    /// A service on an embedded store in its directory that has not been started yet.
+    pub fn stopped_on_engine(engine: &str, flags: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let store = format!("{engine}:{}", directory.path().join("log").display());
-        Self::start_on(program(), &store, directory, flags)
+        Self::stopped_on(program(), &store, directory, flags)
     }
 
     /// A service that has not been started yet.

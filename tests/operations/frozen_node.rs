@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use harness::{App, Call, PostgresServer, Response, eventually, free_port};
+use harness::{App, Call, PostgresServer, eventually, free_port};
 
 use super::{deployment::nginx_with, rolling_restart::node};
 
@@ -24,10 +24,16 @@ const CLIENTS: usize = 3;
 struct Sent {
     /// Names of pets, and whether each was acknowledged.
     creates: HashMap<String, bool>,
-    reads: usize,
-    longest_read: Duration,
-    /// Of the creates with a key.
-    longest_create: Duration,
+    /// The longest time of each kind of request.
+    longest: [Duration; 3],
+}
+
+/// A list, a create with an `Idempotency-Key`, and a create without one, which nginx must not repeat.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    List,
+    WithKey,
+    Once,
 }
 
 #[test]
@@ -56,55 +62,50 @@ fn a_frozen_node_behind_nginx_delays_requests_and_fails_none() {
         assert_eq!(created.status, 201, "{}", created.text());
     }
 
-    let sent = Mutex::new(Sent::default());
-    let read = |_: &str| call("GET").send();
     let create = |name: &str| call("POST").json(format!(r#"{{"name":"{name}","categoryId":7}}"#));
-    let create_with_key = |name: &str| create(name).header("Idempotency-Key", name).send();
-    let create_once = |name: &str| create(name).send();
+    let sent = Mutex::new(Sent::default());
     nodes[1].signal("STOP");
     let end = Instant::now() + frozen();
+    let repeat = |kind: Kind, client: usize| {
+        for count in (0..).take_while(|_| Instant::now() < end) {
+            let name = format!("{}-{client}-{count}", kind as usize);
+            let request = match kind {
+                Kind::List => call("GET"),
+                Kind::WithKey => create(&name).header("Idempotency-Key", &name),
+                Kind::Once => create(&name),
+            };
+            let begin = Instant::now();
+            let response = request.send();
+            let acknowledged = [200, 201].contains(&response.status);
+            if !acknowledged {
+                // A create without a key waits for the frozen node, and may end with an error.
+                response.error(503, "unavailable");
+                assert!(kind == Kind::Once, "{}", response.text());
+            }
+            let mut sent = sent.lock().unwrap();
+            let longest = &mut sent.longest[kind as usize];
+            *longest = begin.elapsed().max(*longest);
+            if kind != Kind::List {
+                sent.creates.insert(name, acknowledged);
+            }
+        }
+    };
     thread::scope(|scope| {
+        let repeat = &repeat;
         for client in 0..CLIENTS {
-            let (sent, read, create_with_key, create_once) = (&sent, &read, &create_with_key, &create_once);
-            scope.spawn(move || {
-                repeat(end, |count| {
-                    let (response, time) = timed(&format!("read-{client}-{count}"), read);
-                    assert_eq!(response.status, 200, "{}", response.text());
-                    let mut sent = sent.lock().unwrap();
-                    sent.reads += 1;
-                    sent.longest_read = sent.longest_read.max(time);
-                });
-            });
-            scope.spawn(move || {
-                repeat(end, |count| {
-                    let name = format!("with-key-{client}-{count}");
-                    let (response, time) = timed(&name, create_with_key);
-                    assert_eq!(response.status, 201, "{}", response.text());
-                    let mut sent = sent.lock().unwrap();
-                    sent.creates.insert(name, true);
-                    sent.longest_create = sent.longest_create.max(time);
-                });
-            });
-            scope.spawn(move || {
-                repeat(end, |count| {
-                    // Without a key, nginx must not repeat it: it waits for the frozen node, and may end with an error.
-                    let name = format!("once-{client}-{count}");
-                    let (response, _) = timed(&name, create_once);
-                    let acknowledged = response.status == 201;
-                    if !acknowledged {
-                        response.error(503, "unavailable");
-                    }
-                    sent.lock().unwrap().creates.insert(name, acknowledged);
-                });
-            });
+            for kind in [Kind::List, Kind::WithKey, Kind::Once] {
+                scope.spawn(move || repeat(kind, client));
+            }
         }
         thread::sleep(end.saturating_duration_since(Instant::now()));
         nodes[1].signal("CONT");
     });
 
-    let Sent { creates, reads, longest_read, longest_create } = sent.into_inner().unwrap();
-    println!("{reads} reads, the longest in {longest_read:?}");
-    println!("{} creates, the longest with a key in {longest_create:?}", creates.len());
+    let Sent { creates, longest } = sent.into_inner().unwrap();
+    println!(
+        "{} creates; the longest list, create with a key, create without one: {longest:?}",
+        creates.len()
+    );
     // The node that was frozen has nothing left to write when it has served a request that came after all others.
     let last = nodes[1].call("POST", "/v1/pets").header("Idempotency-Key", "last");
     let last = last.json(r#"{"name":"last","categoryId":7}"#).send();
@@ -117,9 +118,9 @@ fn a_frozen_node_behind_nginx_delays_requests_and_fails_none() {
         let count = added.get(name).copied().unwrap_or_default();
         assert!(count == 1 || (count == 0 && !acknowledged), "{name} was added {count} times");
     }
-    for longest in [longest_read, longest_create] {
-        assert!(longest < DELAY_MAX, "{longest:?}");
-        assert!(longest > Duration::from_secs(1), "no request reached the frozen node: {longest:?}");
+    for longest in &longest[..2] {
+        assert!(*longest < DELAY_MAX, "{longest:?}");
+        assert!(*longest > Duration::from_secs(1), "no request reached the frozen node: {longest:?}");
     }
     drop(nodes);
     for method in ["GET", "POST"] {
@@ -127,21 +128,6 @@ fn a_frozen_node_behind_nginx_delays_requests_and_fails_none() {
         unavailable.error(503, "unavailable");
         assert_eq!(unavailable.header("retry-after"), Some("1"));
     }
-}
-
-/// Calls a client with 0, 1, 2, … until the end.
-fn repeat(end: Instant, mut client: impl FnMut(usize)) {
-    for count in 0.. {
-        if Instant::now() >= end {
-            return;
-        }
-        client(count);
-    }
-}
-
-fn timed(name: &str, send: impl Fn(&str) -> Response) -> (Response, Duration) {
-    let begin = Instant::now();
-    (send(name), begin.elapsed())
 }
 
 fn frozen() -> Duration {

@@ -17,11 +17,8 @@ fn health(address: impl std::fmt::Display, arguments: &[&str]) -> Finished {
 
 #[test]
 fn reads_and_writes_have_probes_of_their_own() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = directory.path().join("store");
-    let url = format!("sled:{}", store.display());
-    let app =
-        App::start_on(program(), &url, directory, &["--admin-listen", "127.0.0.1:0", "--drain-delay", "1h"]);
+    let app = App::on_engine("sled", &["--admin-listen", "127.0.0.1:0", "--drain-delay", "1h"]);
+    let store = app.directory().join("log");
     let codes = |address: SocketAddr| {
         ["ready", "reads", "writes"].map(|probe| health(address, &["--probe", probe]).code.unwrap())
     };
@@ -99,28 +96,5 @@ fn a_response_of_another_service_is_not_a_report() {
         server.join().unwrap();
         assert_eq!(output.code, Some(3), "{response:?}: {output:?}");
         assert!(!output.stderr.contains('\x1b') && output.stdout.is_empty(), "{output:?}");
-    }
-}
-
-#[test]
-fn a_listener_that_says_nothing_is_given_up() {
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    health(silent.local_addr().unwrap(), &["--timeout", "200ms"])
-        .exits_with(3)
-        .says("no response within 200ms");
-}
-
-#[test]
-fn only_the_address_of_a_listener_is_accepted() {
-    for wrong in [
-        "ftp://127.0.0.1:8080",
-        "127.0.0.1:8080",
-        "http://127.0.0.1",
-        "http://:8080",
-        "http://127.0.0.1:8080/v1",
-        "http://me:secret@127.0.0.1:8080",
-        "http://host:80\r\nX: y:80",
-    ] {
-        petstore(["health", wrong]).exits_with(2).says("expected http://HOST:PORT");
     }
 }

@@ -31,17 +31,6 @@ fn a_key_file_that_was_lost_is_not_replaced() {
 }
 
 #[test]
-fn a_node_with_a_copy_of_the_key_file_joins_a_log_with_pets() {
-    let server = PostgresServer::start();
-    let first = App::on(&server.url("postgres"));
-    first.add("Rex");
-    let mut second = App::stopped(&server.url("postgres"), &[]);
-    fs::copy(first.keys_file(), second.keys_file()).unwrap();
-    second.start_again();
-    assert_eq!(second.get_as(&first.key, "/v1/pets").status, 200);
-}
-
-#[test]
 fn a_failed_start_leaves_no_key_file() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     for flags in [&[][..], &["--listen-when-ready"]] {

@@ -61,12 +61,3 @@ fn the_log_names_the_owner_and_not_the_key() {
     let [first, second, third] = &by[..] else { panic!("three events: {export}") };
     assert!(first == second && first != third, "{by:?}");
 }
-
-#[test]
-fn only_the_new_key_works_after_the_overlap() {
-    let app = App::start();
-    let new = rotate(&app, &app.key, &["--overlap", "0s"]);
-    app.wait_for_status(&app.key, 401);
-    app.wait_for_status(&new, 200);
-    keys(&app, &["rotate", &app.key]).exits_with(1).says("was already rotated");
-}

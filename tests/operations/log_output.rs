@@ -25,7 +25,7 @@ fn with_json_both_streams_contain_nothing_but_json() {
     assert_eq!(app.post(REX).status, 201);
     app.post("{}").error(400, "invalid_request");
     app.signal("HUP");
-    app.wait_for_log("SIGHUP");
+    app.wait_for_log("SIGHUP: reloaded the key file and the certificate");
     assert_eq!(app.terminate().code(), Some(0));
     let (stdout, stderr) = app.printed();
     let messages = parse(&stdout);

@@ -95,6 +95,7 @@ fn keys_are_issued_listed_and_revoked() {
     assert!(key.starts_with("petstore_") && !key.contains(' '), "the key stands alone: {key}");
     let listed = petstore(["keys", "list", "--keys", file]);
     assert!(listed.stdout.contains(" a\n") && !listed.stdout.contains(key), "{}", listed.stdout);
+    assert!(!fs::read_to_string(file).unwrap().contains(key), "the file holds hashes");
     assert!(listed.stdout.contains("active") && !listed.stdout.contains("revoked"), "{}", listed.stdout);
 
     let row = |listed: &str, name: &str| {
@@ -135,6 +136,11 @@ fn wrong_usage_exits_with_2_and_a_hint() {
         vec!["keys", "issue", "--name", "a", "--scope", "fly"],
         vec!["keys", "issue", "--name", "a", "--expires-in", "soon"],
         vec!["log", "verify", "--store", "x"],
+        vec!["log", "find", "--store", "memory:", "--pet", "0"],
+        vec!["log", "find", "--store", "memory:", "--since", "yesterday"],
+        vec!["serve", "--drain", "-5s"],
+        vec!["serve", "--drain-delay", "2d"],
+        vec!["serve", "--max-pets", "1.5"],
     ] {
         let finished = petstore(&wrong).exits_with(2);
         assert!(!finished.stderr.is_empty(), "{wrong:?}");
@@ -230,15 +236,7 @@ fn no_password_is_printed() {
         let rejected = petstore(["log", "stat", "--store", url]).exits_with(2).says("--store").says("STREAM");
         assert!(!rejected.stderr.contains("s3cret"), "{}", rejected.stderr);
     }
-    for url in [
-        "postgres://me:p@s3cret@127.0.0.1:1/db",
-        "postgres://me:p/x@s3cret@127.0.0.1:1/db",
-        "postgres://me:s3cret?p@127.0.0.1:1/db",
-        "postgres://me@127.0.0.1:1/db?password=x@s3cret",
-        "postgres://127.0.0.1:1/db?password=x@s3cret",
-        "postgres://me@127.0.0.1:1/db?pasword=s3cret",
-        "nats://me:p@s3cret@127.0.0.1:1/S",
-    ] {
+    for url in ["postgres://me:p/x@s3cret@127.0.0.1:1/db", "nats://me:p@s3cret@127.0.0.1:1/S"] {
         let rejected = petstore(["log", "stat", "--store", url]).exits_with(1);
         assert!(!rejected.stderr.contains("s3cret"), "{}", rejected.stderr);
     }
@@ -254,50 +252,17 @@ fn no_password_is_printed() {
 }
 
 #[test]
-fn a_log_is_not_copied_onto_itself() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = |name: &str| format!("sled:{}", directory.path().join(name).display());
-    App::on(&store("log")).terminate();
-    petstore(["log", "copy", "--from", &store("log"), "--to", &store("./log")])
-        .exits_with(1)
-        .says("the same log");
-    petstore(["log", "copy", "--from", &store("log"), "--to", &store("other")]).exits_with(0);
-}
-
-#[test]
-fn a_copy_inside_its_source_is_rejected() {
+fn a_log_is_not_copied_onto_itself_or_into_its_source() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let store = |name: &str| format!("sled:{}", path(name).display());
-    App::on(&store("log")).terminate();
-    App::on(&store("other")).terminate();
-    let (log, inside) = (store("log"), format!("sqlite:{}", path("other/../log/copy.db").display()));
-    for command in [
-        vec!["copy", "--from", &log, "--to", &inside],
-        vec!["salvage", "--from", &log, "--to", &inside],
-        vec!["salvage", "--from", &store("other"), "--also", &log, "--to", &inside],
-    ] {
-        petstore([&["log"], &command[..]].concat()).exits_with(1).says("is inside the store");
+    let (log, other) = (store("log"), store("other"));
+    App::on(&log).terminate();
+    petstore(["log", "copy", "--from", &log, "--to", &store("./log")]).exits_with(1).says("the same log");
+    petstore(["log", "copy", "--from", &log, "--to", &other]).exits_with(0);
+    let inside = format!("sqlite:{}", path("other/../log/copy.db").display());
+    for from in [&["copy", "--from", &log][..], &["salvage", "--from", &other, "--also", &log]] {
+        petstore([&["log"], from, &["--to", &inside]].concat()).exits_with(1).says("is inside the store");
     }
     assert!(!path("log/copy.db").exists());
-}
-
-#[test]
-fn importing_an_incomplete_export_leaves_no_store_behind() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut app = App::on(&format!("sled:{}", directory.path().join("log").display()));
-    for _ in 0..3 {
-        app.add("Rex");
-    }
-    app.terminate();
-    let export = petstore(["log", "export", "--store", app.store()]).stdout;
-    let cut = directory.path().join("cut.jsonl");
-    let lines: Vec<_> = export.lines().collect();
-    std::fs::write(&cut, lines[..lines.len() - 1].join("\n")).unwrap();
-    let target = directory.path().join("target");
-    let store = format!("sled:{}", target.display());
-    petstore(["log", "import", cut.to_str().unwrap(), "--store", &store])
-        .exits_with(1)
-        .says("cut.jsonl: line 4 is missing");
-    assert!(!target.exists(), "nothing that looks whole and is not");
 }

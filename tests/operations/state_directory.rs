@@ -1,9 +1,6 @@
 //! A state directory that cannot be written: only the first start needs it.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::Path};
 
 use harness::{App, files_below};
 use tempfile::TempDir;
@@ -36,26 +33,6 @@ fn a_state_directory_on_a_full_disk_stops_only_the_first_start() {
     app.run_by(&on_full_disk);
     app.start_again();
     assert_eq!(app.all_pets().len(), 1, "reads do not need the disk");
-}
-
-#[test]
-fn a_full_quota_of_the_state_directory_stops_only_the_first_start() {
-    let mut app = App::on_engine("sled", &[]);
-    app.add("Rex");
-    assert!(app.terminate().success());
-    let is_record = |file: &&PathBuf| file.extension().is_some_and(|extension| extension == "json");
-    let files = files_below(app.directory());
-    let record = files.iter().find(is_record).expect("a state file");
-    let draft = format!("{}.new", record.display());
-    let inject = "inject=write:error=EDQUOT";
-    let strace =
-        ["strace", "-D", "-f", "-q", "-o", "/dev/null", "-P", &draft, "-e", "trace=write", "-e", inject];
-    app.run_by(&strace.map(str::to_owned));
-    app.start_again();
-    assert_eq!(app.all_pets().len(), 1, "reads do not need the disk");
-    assert!(app.terminate().success());
-    fs::remove_file(record).unwrap();
-    app.try_start_again().expect_err("there is no record").exits_with(1).says("Disk quota exceeded");
 }
 
 #[test]

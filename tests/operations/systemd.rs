@@ -24,12 +24,10 @@ struct Notifying {
 
 impl Notifying {
     fn start(watchdog: Duration, more: &[&str]) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("notify");
+        let mut app = App::stopped_on_engine("sled", &[]);
+        let path = app.directory().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
         socket.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
-        let store = format!("sled:{}", directory.path().join("log").display());
-        let mut app = App::stopped_on(program(), &store, directory, &[]);
         let mut variables = vec![
             "env".to_owned(),
             format!("NOTIFY_SOCKET={}", path.display()),
@@ -116,14 +114,6 @@ fn a_missing_service_manager_does_not_stop_the_service() {
 }
 
 #[test]
-fn sighup_reads_the_key_file_again_and_stops_nothing() {
-    let app = App::start();
-    app.signal("HUP");
-    app.wait_for_log("SIGHUP: reloaded the key file and the certificate");
-    assert_eq!(app.get("/v1/pets").status, 200);
-}
-
-#[test]
 fn sighup_reports_a_failed_reload_and_not_success() {
     let app = App::start();
     fs::write(app.keys_file(), "version").unwrap();
@@ -178,9 +168,8 @@ fn a_service_on_its_own_disk_connects_to_no_host_and_makes_no_forbidden_system_c
 
 /// Every system call of a service from its start to its end, with a pet in between whose name is an address.
 fn trace_of_a_service() -> String {
-    let directory = tempfile::tempdir().unwrap();
-    let (trace, store) = (directory.path().join("trace"), directory.path().join("log"));
-    let mut app = App::stopped(&format!("sled:{}", store.display()), &[]);
+    let mut app = App::stopped_on_engine("sled", &[]);
+    let trace = app.directory().join("trace");
     let strace = ["strace", "-D", "-f", "-qq", "-o", trace.to_str().unwrap()];
     app.run_by(&strace.map(str::to_owned));
     app.start_again();
