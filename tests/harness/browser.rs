@@ -7,7 +7,6 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -176,12 +175,6 @@ impl Browser {
             sent.then(|| event["params"]["request"]["url"].as_str().unwrap_or_default().to_owned())
         });
         events.filter(|url| !url.starts_with("chrome:")).collect()
-    }
-
-    /// The window as a PNG.
-    pub fn screenshot(&self) -> Vec<u8> {
-        let picture = self.command("GET", "screenshot", &Value::Null);
-        BASE64_STANDARD.decode(picture.as_str().expect("a text")).expect("a picture in Base64")
     }
 
     fn element(&self, selector: &str) -> String {
