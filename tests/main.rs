@@ -29,7 +29,6 @@ mod storage {
     mod file_engine;
     mod hash_chain;
     mod hostile_sources;
-    mod load;
     mod log_copies;
     mod log_find;
     mod log_over_http;
@@ -98,7 +97,6 @@ mod repository {
     mod architecture;
     mod bill_of_materials;
     mod documentation;
-    mod harness;
     mod readme;
     mod test_lists;
 }

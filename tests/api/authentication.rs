@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use harness::{App, Call, REX, Response, petstore, wait_until};
+use harness::{App, Call, REX, Response, create_head, petstore, wait_until};
 use serde_json::Value;
 
 #[test]
@@ -119,11 +119,7 @@ fn a_key_that_is_revoked_or_loses_its_scope_while_the_body_arrives_adds_nothing(
         app.wait_for_status(&key, 200);
         let body = REX;
         let mut slow = TcpStream::connect(app.address()).unwrap();
-        let head = format!(
-            "POST /v1/pets HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n\
-             content-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-            body.len()
-        );
+        let head = create_head(&key, body.len()).replace("Host: a", "Host: a\r\nConnection: close");
         slow.write_all(head.as_bytes()).unwrap();
         let file = app.keys_file();
         if is_revoked {

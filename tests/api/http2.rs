@@ -30,43 +30,6 @@ fn pets_are_added_and_listed_over_http_2() {
     assert_eq!(curl(&app, "/v1/pets", &[]).2, app.get("/v1/pets").text(), "the same list");
 }
 
-/// The headers that curl prints, except those that differ in every response.
-fn printed_headers(app: &App, path: &str, more: &[&str]) -> (String, Vec<String>) {
-    let output = succeed(app.curl().args(more).arg(format!("http://{}{path}", app.address())));
-    let (head, body) = output.split_once("\r\n\r\n").unwrap();
-    assert_eq!(body, "", "no body");
-    let (status, lines) = head.split_once("\r\n").unwrap();
-    let mut headers: Vec<_> = lines.lines().map(str::to_ascii_lowercase).collect();
-    headers.retain(|line| !line.starts_with("date:") && !line.starts_with("x-request-id:"));
-    headers.sort();
-    (status.split(' ').nth(1).unwrap().into(), headers)
-}
-
-#[test]
-fn head_and_304_have_the_same_headers_over_both_versions() {
-    let app = App::start();
-    app.post(REX);
-    for path in ["/v1/pets", "/v1/pets/1"] {
-        let tag = format!("If-None-Match: {}", app.get(path).header("etag").unwrap());
-        for (more, status) in [
-            (&["--head"][..], "200"),
-            (&["--head", "--header", &tag], "304"),
-            (&["--include", "--header", &tag], "304"),
-        ] {
-            let (got, over_2) = printed_headers(&app, path, more);
-            assert_eq!(got, status, "{path} {more:?}");
-            assert_eq!(
-                over_2,
-                printed_headers(&app, path, &[more, &["--http1.1"]].concat()).1,
-                "{path} {more:?}"
-            );
-            let has_length = over_2.iter().any(|line| line.starts_with("content-length:"));
-            assert_eq!(has_length, status == "200", "{over_2:?}");
-            assert!(over_2.iter().any(|line| line.starts_with("etag:")), "{over_2:?}");
-        }
-    }
-}
-
 #[test]
 fn errors_over_http_2_have_the_error_shape_too() {
     let app = App::start();

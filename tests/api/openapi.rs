@@ -61,19 +61,24 @@ fn the_service_serves_the_same_document_to_every_client() {
 }
 
 #[test]
-fn server_urls_end_in_the_version_and_are_those_that_the_operator_names() {
+fn the_server_urls_and_the_contact_are_those_that_the_operator_names() {
     let urls = |document: &Value| {
         let servers = document["servers"].as_array().unwrap().iter();
         servers.map(|server| server["url"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(urls(&document()), ["/v1"]);
-    let flags =
-        ["--base-url", "https://pets.example.com/v1", "--staging-url", "https://staging.example.com/v1"];
+    assert_eq!((urls(&document()), document()["info"].get("contact")), (vec!["/v1".to_owned()], None));
+    let flags = "--base-url https://pets.example.com/v1 --staging-url https://staging.example.com/v1 \
+                 --contact mailto:pets@example.com";
+    let flags: Vec<_> = flags.split(' ').collect();
     let expected = ["/v1", "https://pets.example.com/v1", "https://staging.example.com/v1"];
     let printed = petstore(["openapi"].iter().chain(&flags)).stdout;
-    assert_eq!(urls(&serde_json::from_str(&printed).unwrap()), expected);
     let app = App::start_with(&flags);
-    assert_eq!(urls(&app.anonymous("GET", "/openapi.json").send().json()), expected);
+    for document in
+        [serde_json::from_str(&printed).unwrap(), app.anonymous("GET", "/openapi.json").send().json()]
+    {
+        assert_eq!(urls(&document), expected);
+        assert_eq!(document["info"]["contact"], json!({ "email": "pets@example.com" }));
+    }
     assert_eq!(petstore(["openapi", "--base-url", "https://pets.example.com"]).code, Some(2));
 }
 
@@ -161,18 +166,6 @@ fn assert_described(document: &Value, id: &str, response: &Response) {
         let codes: BTreeSet<_> = examples.map(|example| example["code"].to_string()).collect();
         assert!(codes.contains(&response.json()["code"].to_string()), "{id}: none of {codes:?}");
     }
-}
-
-#[test]
-fn an_operator_may_name_a_contact_and_none_is_invented() {
-    assert_eq!(document()["info"].get("contact"), None);
-    let printed = petstore(["openapi", "--contact", "mailto:pets@example.com"]).stdout;
-    let printed: Value = serde_json::from_str(&printed).unwrap();
-    assert_eq!(printed["info"]["contact"], json!({ "email": "pets@example.com" }));
-    let app = App::start_with(&["--contact", "https://example.com/help"]);
-    let served = app.anonymous("GET", "/openapi.json").send().json();
-    assert_eq!(served["info"]["contact"], json!({ "url": "https://example.com/help" }));
-    assert_eq!(petstore(["openapi", "--contact", "pets@example.com"]).code, Some(2));
 }
 
 #[test]

@@ -13,11 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use application::{Version, ports::ReadBound};
 use clap::Parser;
 use harness::{
-    App, Connection, Gateway, NatsCluster, NatsSync, PostgresServer, REX, added, history, key_file,
-    open_embedded, packaged_program, signal,
+    App, Connection, Gateway, NatsCluster, NatsSync, PostgresServer, REX, create_head, fill_embedded,
+    key_file, packaged_program, signal,
 };
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -83,7 +82,7 @@ fn main() {
         created: 0,
     };
     let from = targets.fresh("sled");
-    runtime.block_on(fill(&from, arguments.commits));
+    fill_embedded(&from, arguments.commits);
     println!(
         "| target | build | log copy, commits/s | followed commits/s | behind, median, s | behind, most, s |"
     );
@@ -112,18 +111,6 @@ fn main() {
             );
         }
     }
-}
-
-/// Fills an empty sled store.
-async fn fill(store: &str, commits: u64) {
-    let log = open_embedded("sled", Path::new(store.trim_start_matches("sled:")));
-    let records: Vec<_> = history(commits, 1, |id| added(id, "Rex")).collect();
-    let mut head = Version::START;
-    for batch in records.chunks(ReadBound::APPEND.records) {
-        log.append_many(head, batch).await.expect("an append at the head");
-        head = batch.iter().fold(head, |head, record| head.then(record.id));
-    }
-    log.close().await;
 }
 
 fn copy_time(mut copy: Command) -> Duration {
@@ -173,12 +160,7 @@ fn position(line: &str) -> Option<usize> {
 
 /// Creates pets one after the other, each in its own commit. Returns when each was stored.
 fn create(app: &App, rate: u32, seconds: u32) -> Vec<Instant> {
-    let request = format!(
-        "POST /v1/pets HTTP/1.1\r\nHost: petstore\r\nAuthorization: Bearer {}\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{REX}",
-        app.key,
-        REX.len()
-    );
+    let request = format!("{}{REX}", create_head(&app.key, REX.len()));
     let mut connection = Connection::open(app.address(), &app.key);
     let begun = Instant::now();
     let due = |number: u32| begun + Duration::from_secs(number.into()) / rate;

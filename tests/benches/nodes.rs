@@ -12,7 +12,8 @@ use std::{
 
 use clap::{Parser, ValueEnum};
 use harness::{
-    App, DelayProxy, Gateway, NatsCluster, NatsSync, PostgresServer, REX, packaged_program, wrapper,
+    App, DelayProxy, Gateway, NatsCluster, NatsSync, PostgresServer, REX, create_head, packaged_program,
+    wrapper,
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -46,9 +47,6 @@ struct Arguments {
     /// How much longer each request to object storage takes, in milliseconds. Several values are measured in one run.
     #[arg(long, default_value = "0")]
     delay: Vec<u32>,
-    /// How many of the rows are measured.
-    #[arg(long, default_value_t = ROWS.len())]
-    rows: usize,
     /// Given by `cargo bench`.
     #[arg(long, hide = true)]
     bench: bool,
@@ -92,7 +90,6 @@ const ROWS: [(&str, Nodes, &[Load]); 5] = [
 struct Cluster {
     engine: String,
     program: PathBuf,
-    /// Empty if they are not measured.
     nodes: [Vec<App>; 3],
     /// One list of rounds per row.
     measured: [Vec<Measured>; ROWS.len()],
@@ -116,7 +113,7 @@ struct Measured {
 
 #[tokio::main]
 async fn main() {
-    let Arguments { rounds, mut program, engine, delay, rows, .. } = Arguments::parse();
+    let Arguments { rounds, mut program, engine, delay, .. } = Arguments::parse();
     if program.is_empty() {
         program.push(packaged_program().to_owned());
     }
@@ -138,7 +135,7 @@ async fn main() {
             let urls = [one, four, with_far].map(|database| postgres.url(&database));
             let place = |url: &str| Place { url: url.to_owned(), wrapper: vec![] };
             let groups = groups(urls.each_ref().map(|url| place(url)), place(&far));
-            clusters.push(Cluster::new("PostgreSQL".into(), program, &groups, rows, vec![proxy]));
+            clusters.push(Cluster::new("PostgreSQL".into(), program, &groups, vec![proxy]));
         }
         if let Some(jetstream) = &jetstream {
             let proxy = DelayProxy::start(jetstream.servers[0].address(), DISTANCE).await;
@@ -147,7 +144,7 @@ async fn main() {
             let urls = ["ONE", "FOUR", "FAR"].map(|name| place(jetstream.url(&stream(name))));
             let far = place(format!("nats://{}/{}", proxy.address(), stream("FAR")));
             let name = "JetStream, sync always".into();
-            clusters.push(Cluster::new(name, program, &groups(urls, far), rows, vec![proxy]));
+            clusters.push(Cluster::new(name, program, &groups(urls, far), vec![proxy]));
         }
         if let Some(gateway) = gateway {
             for delay in &delay {
@@ -162,12 +159,12 @@ async fn main() {
                 let urls = [(); 3].map(|()| gateway.log());
                 let groups = groups(urls.each_ref().map(|url| place(url, &near)), place(&urls[2], &distant));
                 let name = format!("Object storage (Ceph), each request {delay} ms longer");
-                clusters.push(Cluster::new(name, program, &groups, rows, vec![near, distant]));
+                clusters.push(Cluster::new(name, program, &groups, vec![near, distant]));
             }
         }
     }
     for _ in 0..rounds {
-        for row in 0..rows {
+        for row in 0..ROWS.len() {
             for cluster in &mut clusters {
                 cluster.measure(row).await;
             }
@@ -179,7 +176,7 @@ async fn main() {
         ROUND.as_secs()
     );
     for cluster in &clusters {
-        cluster.print(rows);
+        cluster.print();
     }
 }
 
@@ -197,19 +194,9 @@ fn groups([one, four, with_far]: [Place; 3], far: Place) -> [Vec<Place>; 3] {
 }
 
 impl Cluster {
-    fn new(
-        engine: String,
-        program: &Path,
-        groups: &[Vec<Place>; 3],
-        rows: usize,
-        proxies: Vec<DelayProxy>,
-    ) -> Self {
-        let is_measured = |group: usize| ROWS[..rows].iter().any(|(_, nodes, _)| *nodes as usize == group);
-        let start = |group: usize| {
-            let places = groups[group].iter().filter(|_| is_measured(group));
-            places.map(|place| start(program, place)).collect::<Vec<_>>()
-        };
-        let nodes = tokio::task::block_in_place(|| [0, 1, 2].map(start));
+    fn new(engine: String, program: &Path, groups: &[Vec<Place>; 3], proxies: Vec<DelayProxy>) -> Self {
+        let start = |group: &Vec<Place>| group.iter().map(|place| start(program, place)).collect::<Vec<_>>();
+        let nodes = tokio::task::block_in_place(|| groups.each_ref().map(start));
         Self { engine, program: program.to_owned(), nodes, measured: Default::default(), _proxies: proxies }
     }
 
@@ -263,7 +250,7 @@ impl Cluster {
         });
     }
 
-    fn print(&self, rows: usize) {
+    fn print(&self) {
         println!("{}, {}\n", self.engine, self.program.display());
         println!(
             "| nodes | creates/s | / one node | slowest node's share | conflicting appends | errors | p50, ms | p99, ms | / one node | last node: commits/s | p99, ms |"
@@ -272,7 +259,7 @@ impl Cluster {
         let of = |row: usize, value: fn(&Measured) -> f64| {
             self.measured[row].iter().map(value).collect::<Vec<_>>()
         };
-        for (row, (name, ..)) in ROWS[..rows].iter().enumerate() {
+        for (row, (name, ..)) in ROWS.iter().enumerate() {
             let each = |value: fn(&Measured) -> f64| {
                 let each: Vec<_> = of(row, value).iter().map(|value| format!("{value:.0}")).collect();
                 format!("{:.0} ({})", median(&of(row, value)), each.join(" "))
@@ -311,11 +298,7 @@ fn start(program: &Path, place: &Place) -> App {
 
 /// Creates pets on one connection. Returns the latencies after the warm-up, and how many creates failed.
 async fn create(address: SocketAddr, key: &str, begun: Instant, interval: Duration) -> (Vec<Duration>, u64) {
-    let request = format!(
-        "POST /v1/pets HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {key}\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{REX}",
-        REX.len()
-    );
+    let request = format!("{}{REX}", create_head(key, REX.len()));
     let mut connection = TcpStream::connect(address).await.expect("the node accepts a connection");
     connection.set_nodelay(true).expect("a socket has options");
     let (mut latencies, mut errors) = (Vec::new(), 0);

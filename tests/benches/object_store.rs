@@ -9,13 +9,13 @@ use std::{
 };
 
 use application::{
-    LogAccess, Version,
+    LogAccess,
     log::commit::Entry,
-    ports::{EventLog, LogSource as _, Position, Record},
+    ports::{EventLog as _, LogSource as _, Position},
 };
 use clap::Parser;
 use domain::test_values::{added, numbered};
-use harness::{Gateway, create, history, open_embedded, open_node};
+use harness::{Gateway, append_in_batches, create, history, open_embedded, open_node};
 use tokio::task::JoinSet;
 
 /// How long each number of clients writes.
@@ -76,7 +76,7 @@ async fn replay(gateway: &Gateway, what: &str, commits: u64, pets: i64) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let sqlite = directory.path().join("log");
     let log = open_embedded("sqlite", &sqlite);
-    fill(&*log, history(commits, pets, entry)).await;
+    append_in_batches(&*log, history(commits, pets, entry)).await;
     log.close().await;
     let begun = Instant::now();
     let store = open_node(open_embedded("sqlite", &sqlite), LogAccess::Exclusive).await;
@@ -89,7 +89,7 @@ async fn replay(gateway: &Gateway, what: &str, commits: u64, pets: i64) {
     if pets == 1 {
         application::log::contract::append_all(&log, history(commits, pets, entry)).await;
     } else {
-        fill(&log, history(commits, pets, entry)).await;
+        append_in_batches(&log, history(commits, pets, entry)).await;
     }
     println!("{commits} {what}: stored in the bucket in {:.2} s", begun.elapsed().as_secs_f64());
     log.close().await;
@@ -113,17 +113,4 @@ async fn replay(gateway: &Gateway, what: &str, commits: u64, pets: i64) {
         position = last.position;
     }
     println!("{commits} {what}: downloaded in {:.2} s", begun.elapsed().as_secs_f64());
-}
-
-/// Appends many records at once, as a copy does.
-async fn fill(log: &dyn EventLog, records: impl Iterator<Item = Record>) {
-    let (mut head, mut pending) = (Version::START, Vec::new());
-    let mut records = records.peekable();
-    while records.peek().is_some() || !pending.is_empty() {
-        pending.extend(records.by_ref().take(1_000 - pending.len()));
-        let last = log.append_many(head, &pending).await.expect("a sound engine takes every record");
-        let stored = usize::try_from(last.0 - head.position.0).expect("a few records");
-        head = Version::at(last, pending[stored - 1].id);
-        pending.drain(..stored);
-    }
 }

@@ -74,15 +74,15 @@ fn main() {
             fill(engine, &path, &arguments);
         }
         for _ in 0..arguments.rounds {
-            for kind in Kind::ALL {
+            for (kind, is_killed_next) in [("after a clean stop", true), ("after kill -9", false)] {
                 // Opening the log itself also closes it properly: the time that is the engine's own.
                 let begun = Instant::now();
                 runtime.block_on(async { open_embedded(engine, &path.join("log")).close().await });
                 let opening = begun.elapsed();
-                let started = start(program, engine, &path, kind);
+                let started = start(program, engine, &path, is_killed_next);
                 println!(
                     "{engine:<8} {:<18} {:>10} {:>9.2} {:>9.2} {:>8.2} {:>9.0} {:>14.1}",
-                    kind.name(),
+                    kind,
                     arguments.pets,
                     opening.as_secs_f64(),
                     started.ready.as_secs_f64(),
@@ -91,24 +91,6 @@ fn main() {
                     started.memory / f64::from(u32::try_from(arguments.pets).expect("a benchmark is small")),
                 );
             }
-        }
-    }
-}
-
-/// How the run before this start ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    CleanStop,
-    Killed,
-}
-
-impl Kind {
-    const ALL: [Self; 2] = [Self::CleanStop, Self::Killed];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::CleanStop => "after a clean stop",
-            Self::Killed => "after kill -9",
         }
     }
 }
@@ -147,7 +129,7 @@ struct Started {
     memory: f64,
 }
 
-fn start(program: &Path, engine: &str, path: &Path, kind: Kind) -> Started {
+fn start(program: &Path, engine: &str, path: &Path, is_killed_next: bool) -> Started {
     let log = path.join("log");
     let directory = tempfile::tempdir().expect("a temporary directory");
     let store = format!("{engine}:{}", log.display());
@@ -170,10 +152,11 @@ fn start(program: &Path, engine: &str, path: &Path, kind: Kind) -> Started {
     // User and system time, in hundredths of a second.
     let ticks = stat.rsplit(") ").next().expect("the name ends").split(' ').skip(11).take(2);
     let ticks: u64 = ticks.map(|ticks| ticks.parse::<u64>().expect("a number")).sum();
-    match kind {
-        // The next start follows.
-        Kind::CleanStop => app.kill(),
-        Kind::Killed => drop(app.terminate()),
+    // The next start follows.
+    if is_killed_next {
+        app.kill();
+    } else {
+        app.terminate();
     }
     Started { ready, cpu: Duration::from_millis(10 * ticks), memory: kilobytes * 1024.0 }
 }

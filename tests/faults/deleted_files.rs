@@ -70,16 +70,6 @@ fn without_an_admin_listener_the_advice_is_to_save_the_pets() {
 }
 
 #[test]
-fn a_store_that_is_deleted_while_idle_is_reported() {
-    for (engine, file) in [("sled", ""), ("sqlite", "pets.db")] {
-        let (app, store) = start(engine, file);
-        delete(&store);
-        let ready = app.wait_until_not_ready();
-        assert!(ready.text().contains("were deleted, moved or replaced"), "{engine}: {}", ready.text());
-    }
-}
-
-#[test]
 fn the_whole_log_is_exported_and_copied_from_the_running_service_after_its_files_are_gone() {
     for (engine, file) in [("sled", ""), ("sqlite", "pets.db")] {
         // The log is not read before its files are deleted.

@@ -11,8 +11,7 @@ use std::{
     time::Duration,
 };
 
-use harness::{App, Connection, program, wait_until};
-use tempfile::TempDir;
+use harness::{App, Connection, wait_until};
 
 /// More than the service can have open.
 const CONNECTIONS: usize = 400;
@@ -61,9 +60,7 @@ impl Drop for IdleConnections {
 
 #[test]
 fn idle_connections_neither_keep_clients_out_nor_revoked_keys_active() {
-    let directory = TempDir::new().unwrap();
-    let store = format!("sled:{}", directory.path().join("log").display());
-    let mut app = App::stopped_on(program(), &store, directory, &[]);
+    let mut app = App::stopped_on_engine("sled", &[]);
     app.run_by(&["prlimit", "--nofile=256:256"].map(str::to_owned));
     app.start_again();
     let other = app.issue_active_key(&["--name", "other"]);

@@ -177,27 +177,6 @@ async fn writes_resume_after_a_slow_batch_without_a_commit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_arrives_while_a_commit_is_overtaken_shares_the_next_try() {
-    let (log, store) = lone_node().await;
-    log.fails_with(LogFault::OvertakenSlowly);
-    let later = async {
-        time::sleep(Duration::from_millis(500)).await;
-        create(&store).await
-    };
-    assert_eq!(tokio::join!(create(&store), later), (Ok(2), Ok(3)));
-    assert_eq!(log.head().await, Ok(Position(2)), "the other node's commit and one more");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_commit_that_another_node_overtakes_leaves_this_node_ready() {
-    let (log, store) = shared_node().await;
-    let changes = store.health_changes();
-    log.fails_with(LogFault::Overtaken);
-    assert_eq!(create(&store).await, Ok(2));
-    assert!(!changes.has_changed().unwrap());
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_unclear_append_is_resolved_when_a_newer_program_wrote_at_its_position() {
     let (log, store) = lone_node().await;
     log.fails_with(LogFault::OvertakenByANewerProgram);

@@ -77,30 +77,6 @@ fn requests_probes_and_shutdown_do_not_wait_for_a_stalled_reader_of_the_log() {
 }
 
 #[test]
-fn a_second_signal_does_not_wait_for_a_stalled_reader_of_the_log() {
-    let (mut app, _unread) = start_with_full_log();
-    // A body that does not come keeps the service from ending.
-    let mut held = connect(&app);
-    let request =
-        "POST /v1/pets HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 9\r\n";
-    let request = format!("{request}expect: 100-continue\r\nauthorization: Bearer {}\r\n\r\n", app.key);
-    held.write_all(request.as_bytes()).unwrap();
-    let mut asked_for_the_body = [0; 12];
-    held.read_exact(&mut asked_for_the_body).unwrap();
-    assert_eq!(&asked_for_the_body, b"HTTP/1.1 100");
-    let admin = app.admin();
-    app.signal("TERM");
-    wait_until("the service leaves", || {
-        let probe = Call::new(admin, "GET", "/readyz").try_send();
-        probe.is_none_or(|response| response.status == 503)
-    });
-    // A signal that follows at once counts as the same one, sent twice.
-    thread::sleep(Duration::from_millis(500));
-    app.signal("INT");
-    assert_eq!(app.wait_until_ended().code(), Some(1));
-}
-
-#[test]
 fn the_log_says_how_many_lines_a_stalled_reader_missed() {
     let (_app, log) = start_with_full_log();
     let output =

@@ -6,7 +6,7 @@ use std::{
 };
 
 use application::{PetStore, WriteError, ports::Fault};
-use harness::{Call, FaultyLog, LogFault, all_pets, eventually_ok, serve_admin_of, serve_node};
+use harness::{Call, FaultyLog, LogFault, all_pets, eventually_ok, serve_node};
 use tokio::task;
 
 use super::log_faults::{alone, create};
@@ -56,20 +56,6 @@ async fn only_a_conflict_counts_as_a_conflict_and_only_a_repetition_as_a_retry()
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_metrics_show_every_conflict() {
-    let log = FaultyLog::with(LogFault::None);
-    let store = Arc::new(alone(&log).await);
-    let admin = serve_admin_of(store.clone()).await;
-    for conflicts in 0..=2 {
-        let shown = task::spawn_blocking(move || Call::new(admin, "GET", "/metrics").send()).await.unwrap();
-        let series = format!("\npetstore_log_conflicts_total {conflicts}\n");
-        assert!(shown.text().contains(&series), "{series}{}", shown.text());
-        log.fails_with(LogFault::Overtaken);
-        create(&store).await.unwrap();
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_rejected_record_is_reported_and_the_next_one_is_stored() {
     let log = FaultyLog::with(LogFault::RejectsTheRecord);
@@ -109,41 +95,32 @@ async fn creates_that_wait_together_share_a_commit() {
     for (creates, commits) in [(1, 1), (2, 1), (1_024, 1), (1_025, 2)] {
         let log = FaultyLog::with(LogFault::None);
         let store = alone(&log).await;
-        // One thread: nothing is taken off the queue until this test waits.
-        let outcomes = join_all((0..creates).map(|_| Box::pin(create(&store))).collect()).await;
-        assert_eq!(outcomes, (1..=creates).map(Ok).collect::<Vec<_>>());
+        let outcomes = all_at_once(&Arc::new(store), creates).await;
+        assert_eq!(outcomes, (1..).take(creates).map(Ok).collect::<Vec<_>>());
         assert_eq!(log.commits().await, commits, "{creates} creates");
     }
 }
 
 #[tokio::test]
 async fn a_full_queue_is_busy_and_loses_no_accepted_request() {
-    let store = alone(&FaultyLog::with(LogFault::None)).await;
-    // One thread: nothing is taken off the queue until this test waits.
-    let creates = (0..PetStore::QUEUE_MAX + 10).map(|_| Box::pin(create(&store))).collect();
-    let outcomes = join_all(creates).await;
+    let store = Arc::new(alone(&FaultyLog::with(LogFault::None)).await);
+    let outcomes = all_at_once(&store, PetStore::QUEUE_MAX + 10).await;
     assert_eq!(outcomes.iter().filter(|outcome| **outcome == Err(WriteError::Busy)).count(), 10);
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), PetStore::QUEUE_MAX);
 }
 
-/// Polls each future once before any of them is waited for.
-async fn join_all<F: Future + Unpin>(futures: Vec<F>) -> Vec<F::Output> {
-    let mut started: Vec<_> = Vec::new();
-    for mut future in futures {
-        let first = std::future::poll_fn(|context| {
-            std::task::Poll::Ready(std::pin::Pin::new(&mut future).poll(context))
-        })
-        .await;
-        started.push((future, first));
+/// The outcomes of so many creates. There is one thread, and it begins all of them before the writer takes the first.
+async fn all_at_once(store: &Arc<PetStore>, creates: usize) -> Vec<Result<i64, WriteError>> {
+    let create = |_| {
+        let store = store.clone();
+        task::spawn(async move { create(&store).await })
+    };
+    let begun: Vec<_> = (0..creates).map(create).collect();
+    let mut outcomes = Vec::new();
+    for outcome in begun {
+        outcomes.push(outcome.await.unwrap());
     }
-    let mut outputs = Vec::new();
-    for (future, first) in started {
-        outputs.push(match first {
-            std::task::Poll::Ready(output) => output,
-            std::task::Poll::Pending => future.await,
-        });
-    }
-    outputs
+    outcomes
 }
 
 #[tokio::test]

@@ -39,8 +39,6 @@ pub enum LogFault {
     OvertakenUnseen,
     /// Another node stores a commit first.
     Overtaken,
-    /// The append takes a second, and another node stores a commit.
-    OvertakenSlowly,
     /// Another node stores a commit in an unknown format first, and the response to ours is lost.
     OvertakenByANewerProgram,
     /// The record is rejected as too large.
@@ -253,11 +251,6 @@ impl EventLog for FaultyLog {
             LogFault::Overtaken => {
                 log.append(expected, &of_another_node).await?;
                 log.append(expected, record).await
-            }
-            LogFault::OvertakenSlowly => {
-                time::sleep(Duration::from_secs(1)).await;
-                log.append(expected, &of_another_node).await?;
-                Err(AppendError::Conflict)
             }
             LogFault::OvertakenByANewerProgram => {
                 log.append(expected, &in_format(2, record)).await?;

@@ -68,15 +68,21 @@ pub fn fill_embedded(url: &str, commits: u64) {
     let path = Path::new(path);
     let log = open_embedded(engine, path);
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
-        let records: Vec<_> = history(commits, 1, |id| added(id, "Rex")).collect();
-        let mut head = Version::START;
-        for batch in records.chunks(ReadBound::APPEND.records) {
-            let position = log.append_many(head, batch).await.expect("nothing else writes");
-            head = batch.iter().fold(head, |head, record| head.then(record.id));
-            assert_eq!(position, head.position, "embedded engines store all or none");
-        }
+        append_in_batches(&*log, history(commits, 1, |id| added(id, "Rex"))).await;
         close_embedded(&*log, path).await;
     });
+}
+
+/// Appends many records at once to an empty log, as a copy does.
+pub async fn append_in_batches(log: &dyn EventLog, records: impl Iterator<Item = Record>) {
+    let (mut head, mut pending, mut records) = (Version::START, Vec::new(), records.peekable());
+    while records.peek().is_some() || !pending.is_empty() {
+        pending.extend(records.by_ref().take(ReadBound::APPEND.records - pending.len()));
+        let last = log.append_many(head, &pending).await.expect("nothing else writes");
+        let stored = usize::try_from(last.0 - head.position.0).expect("a few records");
+        head = Version::at(last, pending[stored - 1].id);
+        pending.drain(..stored);
+    }
 }
 
 /// The entry that adds a pet with this name.

@@ -25,6 +25,14 @@ pub fn json_of(NewPet { name, category_id, status }: &NewPet) -> Value {
     pet
 }
 
+/// The head of a request that adds a pet, on a connection that stays open.
+pub fn create_head(key: &str, length: usize) -> String {
+    format!(
+        "POST /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n"
+    )
+}
+
 /// A request in the making.
 #[derive(Debug, Clone)]
 pub struct Call {

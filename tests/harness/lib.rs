@@ -10,7 +10,6 @@ mod history;
 mod http;
 mod http_proxy;
 mod nats;
-mod network;
 mod node;
 mod postgres;
 mod program;
@@ -23,12 +22,13 @@ pub use browser::Browser;
 pub use ceph::{ACCESS_KEY, Gateway, SECRET_KEY, wrapper};
 pub use chance::Chance;
 pub use faulty_log::{FaultyLog, LogFault, in_format};
-pub use history::{added, close_embedded, fill_embedded, history, open_embedded, wait_until_unlocked};
-pub use http::{Call, Connection, REX, Response, ids, json_of, raw};
+pub use history::{
+    added, append_in_batches, close_embedded, fill_embedded, history, open_embedded, wait_until_unlocked,
+};
+pub use http::{Call, Connection, REX, Response, create_head, ids, json_of, raw};
 pub use http_proxy::{HttpProxy, PutFault};
 pub use nats::{NatsCluster, NatsServer, NatsSync};
-pub use network::Network;
-pub use node::{all_pets, create, open_node, owner, pet_named, serve_admin_of, serve_node};
+pub use node::{all_pets, create, open_node, owner, pet_named, serve_node};
 pub use postgres::PostgresServer;
 pub use program::{
     Finished, Running, digest, eventually, eventually_ok, exported, finished, free_port, key_file,

@@ -15,7 +15,6 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::{
     http::Call,
-    network::Network,
     program::{INTERVAL, Running, eventually_ok, free_port},
     proxy::CutProxy,
     startup::{Startup, end_of},
@@ -68,8 +67,6 @@ pub struct NatsServer {
     client: SocketAddr,
     monitor: SocketAddr,
     child: Running,
-    /// Where the server is, if not on this machine itself.
-    network: Option<Network>,
 }
 
 impl NatsCluster {
@@ -83,16 +80,7 @@ impl NatsCluster {
         let ports = free_ports(3 * count);
         let routes: Vec<_> = ports[2 * count..].iter().map(|route| format!("nats://{route}")).collect();
         let peers = if count == 1 { String::new() } else { format!("routes: [{}]", routes.join(", ")) };
-        Self::launch(&ports, &vec![peers; count], sync, more, None).await
-    }
-
-    /// Starts one server in a network, with more lines in its configuration.
-    pub async fn start_in(network: Network, more: &str) -> Self {
-        let mut ports = free_ports(3);
-        for port in &mut ports {
-            port.set_ip(network.address().into());
-        }
-        Self::launch(&ports, &[String::new()], NatsSync::Default, more, Some(network)).await
+        Self::launch(&ports, &vec![peers; count], sync, more).await
     }
 
     /// Starts three servers that can be cut off from each other while clients reach all of them.
@@ -111,19 +99,13 @@ impl NatsCluster {
             // Servers tell each other where they listen; nothing listens at these addresses, so that every connection passes a proxy.
             peers.push(format!("advertise: \"127.0.0.1:1\", routes: [{}]", routes.join(", ")));
         }
-        let mut cluster = Self::launch(&ports, &peers, sync, "", None).await;
+        let mut cluster = Self::launch(&ports, &peers, sync, "").await;
         cluster.lines = lines;
         cluster
     }
 
     /// Starts one server for each of `peers`, on addresses for clients, then for monitoring, then for routes.
-    async fn launch(
-        ports: &[SocketAddr],
-        peers: &[String],
-        sync: NatsSync,
-        more: &str,
-        mut network: Option<Network>,
-    ) -> Self {
+    async fn launch(ports: &[SocketAddr], peers: &[String], sync: NatsSync, more: &str) -> Self {
         let count = peers.len();
         let permit = if count == 1 { None } else { CLUSTERS.acquire().await.ok() };
         let directory = tempfile::tempdir().expect("a temporary directory");
@@ -148,9 +130,8 @@ impl NatsCluster {
             );
             fs::create_dir(&directory).expect("the temporary directory can be written");
             fs::write(directory.join("server.conf"), config).expect("the temporary directory can be written");
-            let network = network.take();
-            let child = spawn(&directory, network.as_ref());
-            NatsServer { name, directory, client, monitor, child, network }
+            let child = spawn(&directory);
+            NatsServer { name, directory, client, monitor, child }
         });
         let mut cluster =
             Self { servers: servers.collect(), lines: vec![], _directory: directory, _permit: permit };
@@ -235,7 +216,7 @@ impl NatsServer {
 
     /// Starts the server again on the same files and ports, after it was killed.
     pub fn start_again(&mut self) {
-        self.child = spawn(&self.directory, self.network.as_ref());
+        self.child = spawn(&self.directory);
     }
 
     /// The directory with its streams.
@@ -320,10 +301,9 @@ fn free_ports(count: usize) -> Vec<SocketAddr> {
     (0..count).map(|_| SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()))).collect()
 }
 
-fn spawn(directory: &Path, network: Option<&Network>) -> Running {
+fn spawn(directory: &Path) -> Running {
     let log = File::options().create(true).append(true).open(directory.join(LOG));
-    let program = tools().join("python/bin/nats-server");
-    let mut command = network.map_or_else(|| Command::new(&program), |network| network.command(&program));
+    let mut command = Command::new(tools().join("python/bin/nats-server"));
     let log = log.expect("the temporary directory can be written");
     command.arg("-c").arg(directory.join("server.conf"));
     let server = spawn_server(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log));

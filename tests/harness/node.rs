@@ -18,7 +18,6 @@ use application::{
     ports::{EventLog, Fault},
 };
 use domain::{Pet, test_values::named};
-use tokio::net::TcpListener;
 
 /// Opens a node on this log, which must be sound.
 pub async fn open_node(log: Arc<dyn EventLog>, access: LogAccess) -> PetStore {
@@ -45,22 +44,10 @@ impl Authenticator for AnyKey {
 
 /// Serves a node over HTTP to clients with any key, and returns where it listens.
 pub async fn serve_node(store: Arc<PetStore>) -> SocketAddr {
-    let (listener, address) = free_listener();
-    tokio::spawn(http::serve(listener, state_of(store), settings(), Box::pin(future::pending())));
-    address
-}
-
-/// Serves the probes and metrics of a node, and returns where.
-pub async fn serve_admin_of(store: Arc<PetStore>) -> SocketAddr {
-    let (listener, address) = free_listener();
-    tokio::spawn(http::serve_admin(listener, state_of(store), settings(), Box::pin(future::pending())));
-    address
-}
-
-fn free_listener() -> (TcpListener, SocketAddr) {
     let listener = http::listen((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
     let address = listener.local_addr().expect("an address");
-    (listener, address)
+    tokio::spawn(http::serve(listener, state_of(store), settings(), Box::pin(future::pending())));
+    address
 }
 
 fn state_of(store: Arc<PetStore>) -> Arc<AppState> {

@@ -18,7 +18,6 @@ use std::{
 use tempfile::TempDir;
 
 use crate::{
-    network::Network,
     program::{INTERVAL, Running, free_port, signal, wait_until},
     startup::Startup,
     tools::spawn_server,
@@ -45,8 +44,6 @@ pub struct PostgresServer {
     directory: TempDir,
     settings: Vec<String>,
     databases: u32,
-    /// Where the server is, if not on this machine itself.
-    network: Option<Network>,
     /// The processes that are stopped, the first one first.
     frozen: Vec<u32>,
 }
@@ -68,29 +65,15 @@ impl PostgresServer {
     pub fn start_with(settings: &[&str]) -> Self {
         let directory = new_data();
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        Self::run(directory, settings, None)
-    }
-
-    /// Makes and starts a server in a network.
-    pub fn start_in(network: Network) -> Self {
-        Self::run(new_data(), vec![], Some(network))
+        Self::run(directory, settings)
     }
 
     /// Makes and starts a server that speaks TLS as `localhost`; its certificate is [`certificate`](Self::certificate).
     pub fn start_with_tls() -> Self {
-        Self::start_certified("DNS:localhost", None)
-    }
-
-    /// Makes and starts a server in a network that speaks TLS under its address.
-    pub fn start_with_tls_in(network: Network) -> Self {
-        Self::start_certified(&format!("IP:{}", network.address()), Some(network))
-    }
-
-    fn start_certified(name: &str, network: Option<Network>) -> Self {
         let directory = new_data();
         let made = as_other_user(Command::new("openssl"))
             .args("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2".split(' '))
-            .args(["-subj", "/CN=localhost", "-addext", &format!("subjectAltName={name}")])
+            .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
             .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", "key.pem", "-out", "cert.pem"])
             .current_dir(directory.path())
             .output()
@@ -100,7 +83,7 @@ impl PostgresServer {
         let (certificate, key) = (file("cert.pem"), file("key.pem"));
         let settings =
             vec!["ssl=on".into(), format!("ssl_cert_file={certificate}"), format!("ssl_key_file={key}")];
-        Self::run(directory, settings, network)
+        Self::run(directory, settings)
     }
 
     /// Copies a running server and starts the copy as its standby, called `standby`.
@@ -114,16 +97,13 @@ impl PostgresServer {
             .output()
             .expect("pg_basebackup runs");
         assert!(copied.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&copied.stderr));
-        Self::run(directory, vec!["cluster_name=standby".into()], None)
+        Self::run(directory, vec!["cluster_name=standby".into()])
     }
 
-    fn run(directory: TempDir, settings: Vec<String>, network: Option<Network>) -> Self {
-        let mut address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-        if let Some(network) = &network {
-            address.set_ip(network.address().into());
-        }
-        let child = spawn(directory.path(), address, &settings, network.as_ref());
-        let mut server = Self { child, address, directory, settings, databases: 0, network, frozen: vec![] };
+    fn run(directory: TempDir, settings: Vec<String>) -> Self {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let child = spawn(directory.path(), address, &settings);
+        let mut server = Self { child, address, directory, settings, databases: 0, frozen: vec![] };
         server.wait_until_ready();
         server
     }
@@ -234,7 +214,7 @@ impl PostgresServer {
     }
 
     fn spawn(&self) -> Running {
-        spawn(self.directory.path(), self.address, &self.settings, self.network.as_ref())
+        spawn(self.directory.path(), self.address, &self.settings)
     }
 
     fn wait_until_ready(&mut self) {
@@ -312,9 +292,9 @@ fn initialised() -> TempDir {
     temporary
 }
 
-fn spawn(directory: &Path, address: SocketAddr, settings: &[String], network: Option<&Network>) -> Running {
+fn spawn(directory: &Path, address: SocketAddr, settings: &[String]) -> Running {
     let log = File::create(directory.join("log")).expect("the directory can be written");
-    let mut command = network.map_or_else(|| tool("postgres"), |network| tool_in(network, "postgres"));
+    let mut command = tool("postgres");
     command.arg("-D").arg(directory.join("data")).args(["-p", &address.port().to_string()]);
     command.args(["-c", &format!("listen_addresses={}", address.ip()), "-c", "unix_socket_directories="]);
     for setting in settings {
@@ -328,14 +308,6 @@ fn spawn(directory: &Path, address: SocketAddr, settings: &[String], network: Op
 /// A program of PostgreSQL, as a user that it is willing to run as.
 fn tool(name: &str) -> Command {
     as_other_user(Command::new(find(name)))
-}
-
-/// The same in a network, which only root can enter.
-fn tool_in(network: &Network, name: &str) -> Command {
-    let (user, group) = other_user().expect("root made the network");
-    let mut command = network.command("setpriv");
-    command.args([&format!("--reuid={user}"), &format!("--regid={group}"), "--clear-groups"]).arg(find(name));
-    command
 }
 
 fn as_other_user(mut command: Command) -> Command {

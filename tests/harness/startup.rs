@@ -1,7 +1,7 @@
 //! The wait for a server to become ready. A server that ends, or takes too long, fails the test with its health report
 //! and the end of its log.
 
-use std::{fs, path::Path, process::Child, thread, time::Duration};
+use std::{fs, path::Path, process::Child, thread};
 
 use crate::program::{Deadline, INTERVAL, TIMEOUT};
 
@@ -14,20 +14,13 @@ const HEALTH_CHECK: &str = "Healthcheck failed";
 pub struct Startup<'a> {
     server: &'a str,
     log: &'a Path,
-    timeout: Duration,
     deadline: Deadline,
 }
 
 impl<'a> Startup<'a> {
     /// Begins the wait for a server that writes to this log.
     pub fn new(server: &'a str, log: &'a Path) -> Self {
-        Self { server, log, timeout: TIMEOUT, deadline: Deadline::after(TIMEOUT) }
-    }
-
-    /// Waits only for so long.
-    #[must_use]
-    pub fn within(self, timeout: Duration) -> Self {
-        Self { timeout, deadline: Deadline::after(timeout), ..self }
+        Self { server, log, deadline: Deadline::after(TIMEOUT) }
     }
 
     /// Waits until the server is ready.
@@ -55,8 +48,8 @@ impl<'a> Startup<'a> {
     /// Fails if time is up.
     pub(crate) fn check_time(&mut self, health: impl FnOnce() -> String) {
         let is_late = self.deadline.is_over();
-        let Self { server, log, timeout, .. } = self;
-        assert!(!is_late, "{server} is not ready within {timeout:?}\nhealth: {}\n{}", health(), end_of(log));
+        let Self { server, log, .. } = self;
+        assert!(!is_late, "{server} is not ready within {TIMEOUT:?}\nhealth: {}\n{}", health(), end_of(log));
     }
 }
 

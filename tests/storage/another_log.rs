@@ -1,7 +1,7 @@
 //! A log on a server that was emptied, dropped or replaced: it is rejected until an operator accepts it.
 
 use std::{
-    fs::{self, File},
+    fs,
     io::Write as _,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
@@ -131,90 +131,6 @@ fn a_stream_that_was_created_again_is_another_log() {
 }
 
 #[test]
-fn running_nodes_reject_a_database_that_was_emptied_or_restored_from_an_older_dump() {
-    let server = PostgresServer::start();
-    let nodes = [App::on(&server.url("postgres")), App::on(&server.url("postgres"))];
-    for _ in 0..3 {
-        assert_eq!(nodes[0].post(REX).status, 201);
-    }
-    wait_until("both show all", || nodes[1].all_pets().len() == 3);
-    server.sql("postgres", "CREATE TABLE backup AS SELECT * FROM petstore_commits");
-    for left in [0, 2] {
-        server.sql("postgres", &format!("DELETE FROM petstore_commits WHERE position > {left}"));
-        for node in &nodes {
-            rejects_its_log(node, 3, left);
-        }
-        let stored = server.sql("postgres", "SELECT count(*) FROM petstore_commits");
-        assert_eq!(stored, left.to_string(), "nothing is stored");
-        let restore = format!("INSERT INTO petstore_commits SELECT * FROM backup WHERE position > {left}");
-        server.sql("postgres", &restore);
-        nodes.iter().for_each(App::wait_until_ready);
-    }
-    assert_eq!(nodes[1].post(REX).json()["id"], 4);
-}
-
-#[test]
-fn a_node_that_runs_rejects_an_emptied_stream_until_it_is_restored() {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let cluster = runtime.block_on(NatsCluster::start(1, NatsSync::Default));
-    let store = cluster.url("PETS");
-    let delete =
-        || runtime.block_on(async { cluster.jetstream().await.delete_stream("PETS").await }).unwrap();
-    let app = App::on(&store);
-    for _ in 0..3 {
-        assert_eq!(app.post(REX).status, 201);
-    }
-    let export = petstore(["log", "export", "--store", &store]).exits_with(0);
-    let backup = app.directory().join("backup.jsonl");
-    fs::write(&backup, export.stdout).unwrap();
-
-    delete();
-    // A node without a record creates the stream again.
-    let other = App::on(&store);
-    rejects_its_log(&app, 3, 0);
-    assert_eq!(other.all_pets().len(), 0, "nothing was stored");
-    drop(other);
-
-    delete();
-    petstore(["log", "import", backup.to_str().unwrap(), "--store", &store]).exits_with(0);
-    app.wait_until_ready();
-    assert_eq!(app.post(REX).json()["id"], 4);
-}
-
-#[test]
-fn a_database_crash_that_loses_acknowledged_commits_is_reported() {
-    // The WAL writer sleeps for 10 s, so that the last commits are only in memory.
-    let mut server = PostgresServer::start_with(&["synchronous_commit=off", "wal_writer_delay=10s"]);
-    let mut app = App::on(&server.url("postgres"));
-    let mut pets = 0;
-    let mut create = |app: &App| {
-        pets += 1;
-        assert_eq!(app.post(REX).json()["id"], pets);
-        pets
-    };
-    create(&app);
-    noted(&app);
-    let stored = eventually("the database loses a commit", || {
-        server.sql("postgres", "CHECKPOINT");
-        let acknowledged = create(&app);
-        // The record follows every few seconds; a start rejects what it names.
-        wait_until("the commit is recorded", || recorded_position(app.directory()) == acknowledged);
-        server.kill();
-        server.start_again();
-        let stored: i64 = server.sql("postgres", "SELECT count(*) FROM petstore_commits").parse().unwrap();
-        if stored < acknowledged {
-            return Some(stored);
-        }
-        app.wait_until_ready();
-        None
-    });
-    rejects_its_log(&app, pets, stored);
-    app.terminate();
-    is_rejected(&mut app, &format!("the log ends at position {stored}, but"));
-    is_accepted(&mut app, usize::try_from(stored).unwrap());
-}
-
-#[test]
 fn a_node_that_rejects_its_log_rejects_it_after_a_restart_too() {
     let server = PostgresServer::start();
     let mut app = App::on_with(&server.url("postgres"), &["--admin-listen", "127.0.0.1:0"]);
@@ -231,42 +147,6 @@ fn a_node_that_rejects_its_log_rejects_it_after_a_restart_too() {
     wait_until("the newest applied commit is recorded", || recorded_position(app.directory()) == 3);
     app.kill();
     is_rejected(&mut app, "the log ends at position 1, but this node has applied commits up to position 3");
-}
-
-#[test]
-fn nodes_that_share_a_state_directory_never_move_the_record_back() {
-    let server = PostgresServer::start();
-    let state = tempfile::tempdir().unwrap();
-    let flags = ["--state", state.path().to_str().unwrap()];
-    let start = || App::on_with(&server.url("postgres"), &flags);
-    let (mut ahead, mut behind) = (start(), start());
-    assert_eq!(ahead.post(REX).status, 201);
-    wait_until("both show the pet", || behind.all_pets().len() == 1);
-    // A node that is stopped while it holds the lock would keep the other one from recording anything.
-    wait_until("the second node is stopped, and does not hold the lock of the record", || {
-        behind.signal("STOP");
-        let lock =
-            record_in(state.path()).map(|record| File::open(format!("{}.lock", record.display())).unwrap());
-        let is_free = lock.is_some_and(|lock| lock.try_lock().is_ok());
-        if !is_free {
-            behind.signal("CONT");
-        }
-        is_free
-    });
-    for _ in 0..4 {
-        assert_eq!(ahead.post(REX).status, 201);
-    }
-    ahead.terminate();
-    assert_eq!(recorded_position(state.path()), 5);
-    // The database returns to the history that the second node has applied.
-    server.sql("postgres", "DELETE FROM petstore_commits WHERE position > 1");
-    behind.signal("CONT");
-    behind.wait_until_ready();
-    behind.terminate();
-    assert_eq!(recorded_position(state.path()), 5);
-    for node in [&mut ahead, &mut behind] {
-        is_rejected(node, "the log ends at position 1, but this node has applied commits up to position 5");
-    }
 }
 
 #[test]

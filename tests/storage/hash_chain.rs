@@ -6,7 +6,7 @@ use adapters::event_log::memory::MemoryLog;
 use application::{
     Digest, OwnerId,
     log::{codec, commit::Commit, contract},
-    ports::{EventLog, Fault, LogError, LogSource as _, Position, ReadBound},
+    ports::{EventLog, Fault, LogError, Position, ReadBound},
     transfer::{self, Tally},
 };
 use chrono::DateTime;
@@ -53,13 +53,6 @@ async fn rewritten(log: &dyn EventLog, position: u64, chain: Chain) -> MemoryLog
 enum Chain {
     Broken,
     Mended,
-}
-
-#[tokio::test]
-async fn the_head_hash_is_the_hash_of_the_last_record() {
-    let log = history(3).await;
-    let last = log.read(Position(2), ReadBound::ONE).await.unwrap();
-    assert_eq!(walk(&log).await.unwrap().head_hash().unwrap(), Digest::of(&last[0].bytes));
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use harness::{Running, eventually, finished, program};
+use harness::{Running, eventually, program};
 use tempfile::TempDir;
 
 /// The most memory that a command may use.
@@ -162,30 +162,6 @@ fn a_source_that_breaks_the_protocol_ends_every_command_even_one_that_follows() 
 #[test]
 fn a_source_that_never_completes_a_response_ends_a_copy_and_an_export() {
     all_end(&OUTAGES, &[EXPORT, COPY], 1);
-}
-
-#[test]
-fn a_following_copy_reports_a_source_that_never_completes_a_line_as_an_outage() {
-    let [.., slow, _] = OUTAGES;
-    let directory = tempfile::tempdir().unwrap();
-    let mut running = slow.run(FOLLOW, &directory);
-    let mut lines = BufReader::new(running.0.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let waiting = lines.find(|line| line.starts_with("waiting")).unwrap();
-    assert!(waiting.contains(slow.says), "{waiting}");
-}
-
-/// An object store may respond within three seconds.
-#[test]
-fn a_flood_of_interim_responses_does_not_delay_a_timeout_on_one_processor() {
-    let [informational, ..] = OUTAGES;
-    let informational = Source { delay: Duration::ZERO, ..informational };
-    let mut verify = Command::new("taskset");
-    verify.args(["--cpu-list", "0"]).arg(program()).args(["log", "verify", "--store", "s3://bucket/pets"]);
-    verify.env("AWS_ENDPOINT_URL", format!("http://{}", informational.start()));
-    verify.envs([("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret")]);
-    let begun = Instant::now();
-    finished(&mut verify).exits_with(1).says("no response from http://127.0.0.1");
-    assert!(begun.elapsed() < SERVER_TIMEOUT, "it ends before the flood does: {:?}", begun.elapsed());
 }
 
 #[test]

@@ -14,13 +14,12 @@ use std::{
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use chrono::{DateTime, Utc};
 use harness::{
-    App, Call, Finished, Gateway, PostgresServer, REX, Running, eventually, exported, free_port, key_file,
-    petstore, program, signal, wait_until,
+    App, Call, Finished, PostgresServer, REX, Running, eventually, exported, free_port, key_file, petstore,
+    program, signal, wait_until,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -39,18 +38,13 @@ struct Copying {
 impl Copying {
     /// Follows the service whose admin listener is on this port.
     fn start(admin: u16, key: &str, to: &str) -> Self {
-        Self::start_with(&[], &format!("http://127.0.0.1:{admin}"), key, to)
-    }
-
-    fn start_with(variables: &[(String, String)], from: &str, key: &str, to: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let key_file = key_file(directory.path(), key);
         let output = |name| File::create(directory.path().join(name)).unwrap();
         let child = Command::new(program())
             .args(["log", "copy", "--follow", "--report-every", "200ms", "--to", to, "--api-key-file"])
             .arg(key_file)
-            .args(["--from", from])
-            .envs(variables.iter().cloned())
+            .args(["--from", &format!("http://127.0.0.1:{admin}")])
             .stdin(Stdio::null())
             .stdout(output("stdout"))
             .stderr(output("stderr"))
@@ -156,25 +150,6 @@ fn a_copy_survives_restarts_of_its_source_and_its_own_end() {
     assert_eq!(exported(&target), exported(app.store()));
 }
 
-#[test]
-fn a_copy_survives_a_restart_of_its_target() {
-    let (app, key, port) = source();
-    let mut postgres = PostgresServer::start();
-    let database = postgres.create_database();
-    let target = postgres.url(&database);
-    add(&app, 2);
-    let copying = Copying::start(port, &key, &target);
-    copying.wait_for(2);
-    postgres.kill();
-    add(&app, 2);
-    copying.wait_until_printed("\nwaiting ");
-    postgres.start_again();
-    copying.wait_for(4);
-    drop(copying);
-    drop(app);
-    assert_eq!(exported(&target).len(), 4);
-}
-
 /// The source writes nothing, so the copy has nothing to append.
 #[test]
 fn an_idle_copy_reports_that_its_target_does_not_respond() {
@@ -206,38 +181,6 @@ fn an_idle_copy_reports_that_its_target_was_deleted() {
     assert!(!copying.read("stdout").contains("stop the service"), "{}", copying.read("stdout"));
     add(&app, 1);
     copying.ended().exits_with(1).says(&format!("{advice}ends at position 2"));
-
-    let (gateway, url) = (Gateway::shared(), Gateway::shared().url());
-    let from = format!("http://127.0.0.1:{port}");
-    let copying = Copying::start_with(&gateway.variables(), &from, &key, &url);
-    copying.wait_until_behind("0 commits; the copy is at position 3");
-    let bucket = url.split('/').nth(2).unwrap();
-    for key in gateway.keys(bucket) {
-        gateway.request("DELETE", &format!("{bucket}/{key}"), None);
-    }
-    copying.wait_until_behind("unknown: the target: ");
-    let ended = copying.interrupt().exits_with(0);
-    let end = ended.stdout.split_once("\nstopped     ").unwrap().1;
-    assert!(end.starts_with("the target: ") && end.contains("the copy was at position 3"), "{end}");
-    assert!(!end.contains("to serve the copy"), "{end}");
-}
-
-#[test]
-fn an_idle_copy_reports_that_its_source_ends_before_it() {
-    let mut postgres = PostgresServer::start();
-    let database = postgres.create_database();
-    let (source, (_directory, target)) = (postgres.url(&database), target());
-    let app = App::on(&source);
-    add(&app, 2);
-    drop(app);
-    let copying = Copying::start_with(&[], &source, "", &target);
-    copying.wait_until_behind("0 commits; the copy is at position 2");
-    postgres.sql(&database, "TRUNCATE petstore_commits");
-    let reason = "unknown: the source ends at position 0, but the target holds commits up to position 2: ";
-    copying.wait_until_behind(reason);
-    let ended = copying.interrupt().exits_with(0);
-    let end = ended.stdout.split_once("\nstopped     ").unwrap().1;
-    assert!(end.contains(&format!("\nbehind      {reason}")), "{end}");
 }
 
 #[test]
@@ -300,10 +243,6 @@ fn ids_in(records: &[String]) -> Vec<i64> {
     events.map(|event| event["pet"]["id"].as_i64().unwrap_or_else(|| panic!("{event}"))).collect()
 }
 
-fn time_of(record: &str) -> DateTime<Utc> {
-    serde_json::from_str::<Value>(record).unwrap()["time"].as_str().unwrap().parse().unwrap()
-}
-
 /// Writes an online backup to this file.
 fn back_up(admin: u16, key: &str, file: &Path) {
     let exported = Command::new(program())
@@ -333,14 +272,7 @@ fn every_backup_under_load_is_whole_and_holds_what_was_acknowledged_before_it_be
                 pets.so_far().len() >= before.last().map_or(0, Vec::len) + PETS_BETWEEN
             });
             before.push(pets.so_far());
-            let begun = Instant::now();
             back_up(admin, &key, &file(number));
-            let took = begun.elapsed();
-            let lines = fs::read_to_string(file(number)).unwrap().lines().count() - 1;
-            println!(
-                "backup {number}: {lines} commits in {took:?}, {} pets acknowledged before",
-                before.last().unwrap().len()
-            );
         }
         pets.stop.store(true, Relaxed);
     });
@@ -356,9 +288,6 @@ fn every_backup_under_load_is_whole_and_holds_what_was_acknowledged_before_it_be
         ids.sort_unstable();
         assert!(before.iter().all(|id| ids.binary_search(id).is_ok()), "backup {number} lacks a pet");
     }
-    println!(
-        "{backups} backups, each whole and a prefix, with every pet that was acknowledged before it began"
-    );
 }
 
 #[test]
@@ -376,16 +305,12 @@ fn a_copy_of_a_killed_service_lacks_no_more_than_its_lag_and_is_served_at_once()
         thread::sleep(Duration::from_secs(seconds));
         app.kill();
     });
-    let ended = copying.interrupt().exits_with(0);
-    let reports: Vec<_> = ended.stdout.lines().filter(|line| line.starts_with("behind")).collect();
-    println!("{}", reports[reports.len().saturating_sub(5)..].join("\n"));
+    copying.interrupt().exits_with(0);
     // The copy replaces the service, with the same keys.
     let mut successor = App::stopped(&target, &[]);
     fs::copy(app.keys_file(), successor.keys_file()).unwrap();
     successor.key.clone_from(&app.key);
-    let begun = Instant::now();
     successor.start_again();
-    let served = begun.elapsed();
     let shown = harness::ids(&successor.all_pets());
     assert_eq!(successor.post(r#"{"name":"Tom","categoryId":7}"#).status, 201, "it takes writes");
     assert!(successor.terminate().success());
@@ -397,13 +322,8 @@ fn a_copy_of_a_killed_service_lacks_no_more_than_its_lag_and_is_served_at_once()
     let acknowledged = pets.so_far();
     let shown: HashSet<_> = shown.into_iter().collect();
     let lost = acknowledged.iter().filter(|id| !shown.contains(id)).count();
-    let behind = match (stored.last(), copied.last()) {
-        (Some(newest), Some(copy)) => (time_of(newest) - time_of(copy)).num_milliseconds(),
-        _ => panic!("both hold commits"),
-    };
     println!(
-        "killed after {seconds} s: {} commits, {} pets acknowledged; the copy was {} commits and {behind} ms behind and lacks {lost} \
-         of these pets; served after {served:?}",
+        "killed after {seconds} s with {} commits and {} pets acknowledged: the copy lacks {} commits and {lost} of these pets",
         stored.len(),
         acknowledged.len(),
         stored.len() - copied.len(),

@@ -4,7 +4,6 @@ mod access;
 mod crash;
 mod durability;
 mod foreign;
-mod network;
 mod payload;
 mod quota;
 mod rejection;
@@ -27,16 +26,8 @@ use application::{
 use harness::{CutProxy, NatsCluster, NatsSync, all_pets, create, open_node};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_single_server_keeps_the_contract() {
-    keeps_the_contract(&NatsCluster::start(1, NatsSync::Default).await).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_keeps_the_contract() {
-    keeps_the_contract(&NatsCluster::start(3, NatsSync::Always).await).await;
-}
-
-async fn keeps_the_contract(cluster: &NatsCluster) {
+    let cluster = NatsCluster::start(3, NatsSync::Always).await;
     let streams = AtomicUsize::new(0);
     let url = || cluster.url(&format!("S{}", streams.fetch_add(1, Ordering::Relaxed)));
     contract::check_all(async || open(&url()).await).await;

@@ -70,6 +70,13 @@ fn bucket(url: &str) -> &str {
     url.split('/').nth(2).unwrap()
 }
 
+/// The path of the object that begins with this commit.
+fn object_of(url: &str, position: u64) -> String {
+    let end = format!("/commits/{position:020}");
+    let key = Gateway::shared().keys(bucket(url)).into_iter().find(|key| key.ends_with(&end));
+    format!("{}/{}", bucket(url), key.expect("there is such an object"))
+}
+
 /// Fills a new log with so many commits, and returns its URL.
 async fn filled(commits: u64) -> String {
     let url = Gateway::shared().log();

@@ -18,7 +18,7 @@ use application::{
 };
 use chrono::{DateTime, TimeDelta};
 use domain::test_values::{added, numbered};
-use harness::{App, Finished, REX, finished, key_file, petstore, program, root};
+use harness::{App, Finished, finished, key_file, petstore, program, root};
 use serde_json::Value;
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -236,28 +236,6 @@ fn commits_that_were_salvaged_around_gaps_are_not_divided() {
             assert!(divided.to_string().contains("salvage"), "{divided}");
         }
     });
-}
-
-#[test]
-fn the_log_of_a_running_service_is_exported_up_to_a_position_or_a_time() {
-    let app = App::on_engine("sled", &["--admin-listen", "127.0.0.1:0"]);
-    for _ in 0..3 {
-        assert_eq!(app.post(REX).status, 201);
-    }
-    let (directory, url) = (TempDir::new().unwrap(), format!("http://{}", app.admin()));
-    let key = key_file(directory.path(), &app.log_key());
-    let export = |until: &str| {
-        let key = key.to_str().unwrap();
-        petstore(["log", "export", "--store", &url, "--api-key-file", key, "--until", until])
-    };
-    let two = export("2").exits_with(0).stdout;
-    let record: serde_json::Value = serde_json::from_str(two.lines().nth(1).unwrap()).unwrap();
-    assert_eq!((two.lines().count(), &record["position"]), (3, &2.into()));
-    let until_time = export(record["time"].as_str().unwrap()).exits_with(0).says("stopped before position 3");
-    assert_eq!(
-        until_time.stdout.lines().take(2).collect::<Vec<_>>(),
-        two.lines().take(2).collect::<Vec<_>>()
-    );
 }
 
 #[test]

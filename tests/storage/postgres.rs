@@ -1,8 +1,7 @@
-//! The log in PostgreSQL: a server that works here, failing servers and networks in the modules.
+//! The log in PostgreSQL: a server that works here, failing servers in the modules.
 
 mod failover;
 mod faults;
-mod network;
 mod passfile;
 mod rejection;
 
@@ -15,7 +14,7 @@ use adapters::event_log::postgres::PostgresLog;
 use application::{
     LogAccess, PetStore,
     log::contract,
-    ports::{AppendError, DurabilityLevel, EventLog, Fault, LogSource as _, Position, ReadBound, Version},
+    ports::{AppendError, DurabilityLevel, EventLog, Fault, LogSource as _, Position, Version},
 };
 use harness::{PostgresServer, eventually_ok as eventually, open_node};
 use tokio::{sync::Mutex, task::JoinSet};
@@ -100,19 +99,6 @@ async fn tables_of_a_newer_version_are_rejected_and_left_unchanged() {
     assert_eq!(rejected.fault, Fault::UnsupportedFormat);
     assert!(rejected.detail.contains("version 2"), "{rejected}");
     assert_eq!(server.sql("postgres", "SELECT count(*) FROM petstore_commits"), "1");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_deleted_row_is_damage() {
-    let server = PostgresServer::start();
-    let log = open(&server.url("postgres")).await;
-    contract::fill(&*log, Version::START, 3).await;
-    server.sql("postgres", "DELETE FROM petstore_commits WHERE position = 2");
-
-    let damaged = log.read(Position(1), ReadBound::BATCH).await.unwrap_err();
-
-    assert_eq!(damaged.fault, Fault::Damaged);
-    assert!(damaged.detail.contains("position 2"), "{damaged}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

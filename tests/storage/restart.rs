@@ -6,7 +6,7 @@ use application::{
     log::contract,
     ports::{Position, ReadBound, Version},
 };
-use harness::{App, Gateway, SECRET_KEY, close_embedded, in_format, open_embedded, petstore, serve};
+use harness::{App, close_embedded, in_format, open_embedded, petstore, serve};
 use serde_json::{Value, json};
 
 fn add(app: &App) -> i64 {
@@ -40,12 +40,6 @@ fn an_empty_log_is_announced_and_a_log_with_pets_is_not() {
         let log = app.wait_for_log("ready");
         assert!(!log.contains(words), "{engine}: {log}");
     }
-    let gateway = Gateway::shared();
-    let mut app = App::stopped(&gateway.url(), &[]);
-    app.run_by(&gateway.wrapper());
-    app.start_again();
-    let log = app.wait_for_log(words);
-    assert!(log.contains(&format!("store={}", app.store())) && !log.contains(SECRET_KEY), "{log}");
     let app = App::on("memory:");
     assert!(!app.wait_for_log("ready").contains(words), "a store in memory is always empty");
 }

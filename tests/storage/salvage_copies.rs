@@ -8,12 +8,9 @@ use std::{
 
 use adapters::event_log::memory::MemoryLog;
 use application::{
-    log::{codec, contract},
-    ports::{
-        Durability, EventLog as _, Fault, LogError, LogSource, Position, ReadBound, Record, StoredRecord,
-        Version,
-    },
-    transfer::{self, DamagedCopy, MergeError},
+    log::contract,
+    ports::{Durability, Fault, LogError, LogSource, Position, ReadBound, StoredRecord, Version},
+    transfer::{self, DamagedCopy},
 };
 use async_trait::async_trait;
 use harness::{App, Finished, REX, close_embedded, digest, key_file, open_embedded, petstore};
@@ -284,34 +281,4 @@ proptest! {
             Ok(())
         })?;
     }
-}
-
-#[tokio::test]
-async fn a_record_of_another_history_is_never_mixed_in_even_after_a_gap() {
-    let (one, other) = (records().await, records().await);
-    let copy = |records: &[StoredRecord], lost: usize| DamagedCopy {
-        log: Arc::new(WithHoles {
-            records: records.to_vec(),
-            is_lost: (0..LENGTH).map(|index| index == lost).collect(),
-        }),
-        last_known: Position(LENGTH as u64),
-    };
-    for lost in 0..LENGTH {
-        let ended = transfer::merge(&[copy(&one, lost), copy(&other, LENGTH)], None, |_| {}).await;
-        let Err(MergeError::Contradiction(found)) = ended else { panic!("the histories differ") };
-        assert_eq!(found.position, Position(if lost == 0 { 2 } else { 1 }));
-    }
-    // The chosen history ends with its head, whatever the other copy holds.
-    let head = codec::decode(&one[LENGTH - 1].bytes).unwrap().previous;
-    let merged = transfer::merge(&[copy(&other, 3), copy(&one, LENGTH)], Some(head), |_| {}).await;
-    let merged = merged.unwrap();
-    assert_eq!(merged.last(), Position(LENGTH as u64 - 1));
-    let target = MemoryLog::default();
-    let mut before = Version::START;
-    for record in merged.read(Position::START, ReadBound::BATCH).await.unwrap() {
-        let id = codec::decode(&record.bytes).unwrap().id;
-        let appended = target.append(before, &Record { id, bytes: record.bytes }).await.unwrap();
-        before = Version::at(appended, id);
-    }
-    assert_eq!(target.head().await, Ok(merged.last()));
 }

@@ -160,23 +160,6 @@ fn a_sqlite_store_with_a_gap() {
 }
 
 #[test]
-fn a_postgres_table_with_a_gap() {
-    let mut server = PostgresServer::start();
-    // Without a high-water mark, missing rows at the end are not detected.
-    for gap in &GAPS[..2] {
-        let database = server.create_database();
-        let store = server.url_with_long_timeout(&database);
-        assert!(fill(&store).terminate().success());
-        let original = commits(&store);
-        let (first, last) = (gap.1[0], gap.1[gap.1.len() - 1]);
-        let delete = format!("DELETE FROM petstore_commits WHERE position BETWEEN {first} AND {last}");
-        server.sql(&database, &delete);
-        let another = server.create_database();
-        check(&store, *gap, &original, &server.url_with_long_timeout(&another));
-    }
-}
-
-#[test]
 fn a_damaged_page_of_postgres_costs_only_its_rows() {
     let mut server = PostgresServer::start();
     let [database, target] = [(); 2].map(|()| server.create_database());

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use super::{
     engine::Engine,
-    scenario::{Rounds, Scenario, Tally},
+    scenario::{Scenario, Tally},
 };
 
 /// So many commits that a copy takes several times as long as the start of a process, in several batches.
@@ -82,7 +82,7 @@ fn copy_time(from: &str, to: &str) -> Duration {
 
 #[test]
 fn a_copy_killed_at_any_moment_resumes_to_the_same_digest() {
-    let mut scenario = Scenario::begin("copy kills", Rounds { short: 6, full: 400 });
+    let mut scenario = Scenario::begin("copy kills", 6, 400);
     let (mut tally, mut dice) = (Tally::default(), scenario.dice(0));
     let directory = TempDir::new().unwrap();
     let stores = [Engine::Sled, Engine::Sqlite]
@@ -108,7 +108,7 @@ fn a_copy_killed_at_any_moment_resumes_to_the_same_digest() {
 
 #[test]
 fn a_copy_whose_source_or_target_is_killed_resumes_to_the_same_digest() {
-    let mut scenario = Scenario::begin("copy server kills", Rounds { short: 3, full: 60 });
+    let mut scenario = Scenario::begin("copy server kills", 3, 60);
     let (mut tally, mut dice) = (Tally::default(), scenario.dice(0));
     let directory = TempDir::new().unwrap();
     let from = history(Engine::Sled, &directory.path().join("source"));

@@ -17,7 +17,7 @@ use super::{
     engine::Engine,
     ledger::Ledger,
     load::create,
-    scenario::{self, Rounds, Scenario, Tally},
+    scenario::{self, Scenario, Tally},
     short_writes::preloaded,
 };
 
@@ -32,20 +32,19 @@ const CUTS: u64 = 4;
 
 #[test]
 fn a_flipped_bit_is_detected_or_harmless_and_the_rest_can_be_salvaged() {
-    let rounds = Rounds { short: 48, full: 300 };
-    damage_stores("flips", Engine::Sled, rounds, |_, bytes, dice| flip(bytes, dice));
+    damage_stores(Scenario::begin("flips", 48, 300), Engine::Sled, |_, bytes, dice| flip(bytes, dice));
 }
 
 #[test]
 fn a_truncated_file_is_detected_or_harmless_and_the_rest_can_be_salvaged() {
-    let rounds = Rounds { short: 16, full: 100 };
-    damage_stores("truncations", Engine::Sled, rounds, |_, bytes, dice| cut_off(bytes, dice));
+    damage_stores(Scenario::begin("truncations", 16, 100), Engine::Sled, |_, bytes, dice| {
+        cut_off(bytes, dice)
+    });
 }
 
 #[test]
 fn damage_to_a_sqlite_log_is_detected_or_harmless_and_the_rest_can_be_salvaged() {
-    let rounds = Rounds { short: 24, full: 200 };
-    damage_stores("sqlite damages", Engine::Sqlite, rounds, flip_or_cut_off);
+    damage_stores(Scenario::begin("sqlite damages", 24, 200), Engine::Sqlite, flip_or_cut_off);
 }
 
 #[test]
@@ -72,9 +71,10 @@ fn a_page_that_the_disk_cannot_read_costs_only_its_commits() {
     for (engine, file) in [("sled", "log/sled/db"), ("sqlite", "log")] {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = |name: &str| directory.path().join(name);
-        let library = match preloaded("unreadable_page.c", directory.path()) {
-            Ok(library) => library,
-            Err(reason) => return scenario::not_run("unreadable pages", &reason),
+        let Some(library) =
+            scenario::available("unreadable pages", preloaded("unreadable_page.c", directory.path()))
+        else {
+            return;
         };
         let store = format!("{engine}:{}", path("log").display());
         fill_embedded(&store, COMMITS);
@@ -118,12 +118,10 @@ fn flip_or_cut_off(round: u64, bytes: &mut Vec<u8>, dice: &mut Chance) -> String
 
 /// Damages copies of sound stores, one file of each, and looks at what the program makes of them.
 fn damage_stores(
-    name: &'static str,
+    mut scenario: Scenario,
     engine: Engine,
-    rounds: Rounds,
     damage: impl Fn(u64, &mut Vec<u8>, &mut Chance) -> String,
 ) {
-    let mut scenario = Scenario::begin(name, rounds);
     let mut tally = Tally::default();
     let mut dice = scenario.dice(0);
     let originals = [End::Clean, End::Kill].map(|end| Original::new(engine, end));

@@ -13,7 +13,7 @@ use super::{
     engine::Engine,
     ledger::Ledger,
     load::{Load, create},
-    scenario::{self, Rounds, Scenario, Tally},
+    scenario::{self, Scenario, Tally},
 };
 
 const WRITERS: u64 = 4;
@@ -24,23 +24,17 @@ const TRIES: u64 = 20;
 
 #[test]
 fn nothing_is_acknowledged_on_top_of_data_that_a_failed_sync_has_lost() {
-    fail_again_and_again(Engine::chosen(), Scenario::begin("failed syncs", Rounds { short: 4, full: 40 }));
+    fail_again_and_again(Engine::chosen(), Scenario::begin("failed syncs", 4, 40));
 }
 
 #[test]
 fn sqlite_acknowledges_nothing_on_top_of_data_that_a_failed_sync_has_lost() {
-    fail_again_and_again(
-        Engine::Sqlite,
-        Scenario::begin("sqlite failed syncs", Rounds { short: 3, full: 40 }),
-    );
+    fail_again_and_again(Engine::Sqlite, Scenario::begin("sqlite failed syncs", 3, 40));
 }
 
 fn fail_again_and_again(engine: Engine, mut scenario: Scenario) {
     let mut tally = Tally::default();
-    let disk = match Disk::new_failing() {
-        Ok(disk) => disk,
-        Err(reason) => return scenario::not_run(scenario.name, &reason),
-    };
+    let Some(disk) = scenario::available(scenario.name, Disk::new_failing()) else { return };
     let mut bench = Bench::new(engine, disk);
     while tally.rounds < scenario.rounds {
         bench.round(&mut tally);

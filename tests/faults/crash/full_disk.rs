@@ -15,7 +15,7 @@ use super::{
     engine::Engine,
     ledger::Ledger,
     load::create,
-    scenario::{self, Rounds, Scenario, Tally},
+    scenario::{self, Scenario, Tally},
 };
 
 const DISK_MIB: u64 = 16;
@@ -34,12 +34,12 @@ enum Filled {
 
 #[test]
 fn a_full_disk_stops_writes_until_there_is_space_again() {
-    fill_again_and_again(Engine::chosen(), Scenario::begin("full disk", Rounds { short: 3, full: 30 }));
+    fill_again_and_again(Engine::chosen(), Scenario::begin("full disk", 3, 30));
 }
 
 #[test]
 fn a_full_disk_stops_writes_to_sqlite_until_there_is_space_again() {
-    fill_again_and_again(Engine::Sqlite, Scenario::begin("sqlite full disk", Rounds { short: 3, full: 30 }));
+    fill_again_and_again(Engine::Sqlite, Scenario::begin("sqlite full disk", 3, 30));
 }
 
 fn fill_again_and_again(engine: Engine, mut scenario: Scenario) {
@@ -47,9 +47,8 @@ fn fill_again_and_again(engine: Engine, mut scenario: Scenario) {
     let mut tally = Tally::default();
     while tally.rounds < scenario.rounds {
         // Pets stay, so a disk is really full after some rounds.
-        let disk = match Disk::new(Format::Ext4, DISK_MIB) {
-            Ok(disk) => disk,
-            Err(reason) => return scenario::not_run(scenario.name, &reason),
+        let Some(disk) = scenario::available(scenario.name, Disk::new(Format::Ext4, DISK_MIB)) else {
+            return;
         };
         let mut bench = Bench::new(engine, disk);
         for way in ways.repeat(ROUNDS_PER_DISK / ways.len()) {

@@ -18,7 +18,7 @@ use super::{
     engine::Engine,
     ledger::Ledger,
     load::create,
-    scenario::{self, Rounds, Scenario, Tally},
+    scenario::{self, Scenario, Tally},
     trace::{self, Tracer, has_strace},
 };
 
@@ -55,12 +55,12 @@ struct Points {
 
 #[test]
 fn a_call_that_fails_at_any_point_loses_nothing_and_invents_nothing() {
-    let_calls_fail(Engine::chosen(), Scenario::begin("faults", Rounds { short: 44, full: 500 }));
+    let_calls_fail(Engine::chosen(), Scenario::begin("faults", 44, 500));
 }
 
 #[test]
 fn a_call_that_fails_at_any_point_loses_nothing_with_sqlite_either() {
-    let_calls_fail(Engine::Sqlite, Scenario::begin("sqlite faults", Rounds { short: 40, full: 200 }));
+    let_calls_fail(Engine::Sqlite, Scenario::begin("sqlite faults", 40, 200));
 }
 
 fn let_calls_fail(engine: Engine, scenario: Scenario) {

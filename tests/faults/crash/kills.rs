@@ -8,7 +8,7 @@ use super::{
     engine::Engine,
     ledger::Ledger,
     load::Load,
-    scenario::{Rounds, Scenario, Tally},
+    scenario::{Scenario, Tally},
 };
 
 const WRITERS: u64 = 8;
@@ -21,12 +21,12 @@ const INTERRUPTED_STARTS: u64 = 4;
 
 #[test]
 fn a_kill_at_any_moment_loses_nothing_and_invents_nothing() {
-    kill_again_and_again(Engine::chosen(), Scenario::begin("kills", Rounds { short: 24, full: 1_000 }));
+    kill_again_and_again(Engine::chosen(), Scenario::begin("kills", 24, 1_000));
 }
 
 #[test]
 fn a_kill_at_any_moment_loses_nothing_with_sqlite_either() {
-    kill_again_and_again(Engine::Sqlite, Scenario::begin("sqlite kills", Rounds { short: 8, full: 200 }));
+    kill_again_and_again(Engine::Sqlite, Scenario::begin("sqlite kills", 8, 200));
 }
 
 fn kill_again_and_again(engine: Engine, mut scenario: Scenario) {

@@ -12,7 +12,7 @@ use super::{
     engine::Engine,
     ledger::Ledger,
     load::{Load, create},
-    scenario::{self, Rounds, Scenario, Tally},
+    scenario::{self, Scenario, Tally},
 };
 
 const WRITERS: u64 = 8;
@@ -25,24 +25,18 @@ const DISK_MIB: u64 = 320;
 
 #[test]
 fn a_power_cut_under_load_loses_nothing_and_invents_nothing() {
-    under_load(Engine::chosen(), Scenario::begin("power cuts", Rounds { short: 16, full: 150 }));
+    under_load(Engine::chosen(), Scenario::begin("power cuts", 16, 150));
 }
 
 #[test]
 fn a_power_cut_right_after_the_first_response_ever_loses_nothing() {
-    right_after_the_first_response(
-        Engine::chosen(),
-        Scenario::begin("first cuts", Rounds { short: 8, full: 50 }),
-    );
+    right_after_the_first_response(Engine::chosen(), Scenario::begin("first cuts", 8, 50));
 }
 
 #[test]
 fn a_power_cut_loses_nothing_with_sqlite_either() {
-    under_load(Engine::Sqlite, Scenario::begin("sqlite cuts", Rounds { short: 6, full: 60 }));
-    right_after_the_first_response(
-        Engine::Sqlite,
-        Scenario::begin("sqlite first cuts", Rounds { short: 2, full: 20 }),
-    );
+    under_load(Engine::Sqlite, Scenario::begin("sqlite cuts", 6, 60));
+    right_after_the_first_response(Engine::Sqlite, Scenario::begin("sqlite first cuts", 2, 20));
 }
 
 fn under_load(engine: Engine, scenario: Scenario) {
@@ -85,10 +79,7 @@ fn on_both_disks(mut scenario: Scenario, mut until_cut: impl FnMut(&mut Bench, u
     let mut tally = Tally::default();
     let benches: Result<Vec<_>, _> =
         [Format::Ext4, Format::Xfs].map(|format| Bench::new(format, &scenario)).into_iter().collect();
-    let mut benches = match benches {
-        Ok(benches) => benches,
-        Err(reason) => return scenario::not_run(scenario.name, &reason),
-    };
+    let Some(mut benches) = scenario::available(scenario.name, benches) else { return };
     let kinds = benches.len() as u64;
     for round in 0..scenario.rounds {
         let bench = &mut benches[usize::try_from(round % kinds).expect("one of two")];

@@ -20,13 +20,6 @@ const SEED: &str = "TEST_CRASH_SEED";
 /// How often a long run says how far it is.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How many rounds each form has.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Rounds {
-    pub(crate) short: u64,
-    pub(crate) full: u64,
-}
-
 /// A scenario that is being run.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
@@ -59,10 +52,10 @@ fn seed_of_the_moment() -> u64 {
 }
 
 impl Scenario {
-    /// Starts a scenario. `TEST_CRASH_<NAME>` changes its number of rounds.
-    pub(crate) fn begin(name: &'static str, rounds: Rounds) -> Self {
+    /// Starts a scenario with so many rounds in its short and its full form. `TEST_CRASH_<NAME>` changes their number.
+    pub(crate) fn begin(name: &'static str, short_rounds: u64, full_rounds: u64) -> Self {
         let full = env::var(FORM).is_ok_and(|form| form == "full");
-        let usual = if full { rounds.full } else { rounds.short };
+        let usual = if full { full_rounds } else { short_rounds };
         let chosen: Option<u64> = variable(&format!("{FORM}_{}", name.replace(' ', "_").to_uppercase()));
         let rounds = chosen.unwrap_or(usual);
         let seed = variable(SEED).unwrap_or_else(|| if full { seed_of_the_moment() } else { SHORT_SEED });
@@ -91,6 +84,11 @@ impl Scenario {
         let seconds = self.started.elapsed().as_secs();
         tell(&format!("\ncrash: {}: {tally} (seed {}, {seconds} s)\n", self.name, self.seed));
     }
+}
+
+/// What a scenario needs. `None` if this machine lacks it, which is reported.
+pub(crate) fn available<T>(name: &str, needed: Result<T, String>) -> Option<T> {
+    needed.map_err(|reason| not_run(name, &reason)).ok()
 }
 
 fn variable<T: FromStr>(name: &str) -> Option<T> {

@@ -11,7 +11,7 @@ use super::{
     engine::Engine,
     ledger::Ledger,
     load::create,
-    scenario::{self, Rounds, Scenario, Tally},
+    scenario::{self, Scenario, Tally},
 };
 
 /// Creates per round: enough to be in the middle of several writes of every kind.
@@ -19,30 +19,30 @@ const CREATES: u64 = 40;
 
 #[test]
 fn a_write_that_is_cut_short_does_no_harm() {
-    shorten_writes(Engine::chosen(), Scenario::begin("short writes", Rounds { short: 6, full: 60 }));
+    shorten_writes(Engine::chosen(), Scenario::begin("short writes", 6, 60));
 }
 
 #[test]
 fn a_write_to_sqlite_that_is_cut_short_does_no_harm() {
-    shorten_writes(Engine::Sqlite, Scenario::begin("sqlite short writes", Rounds { short: 3, full: 60 }));
+    shorten_writes(Engine::Sqlite, Scenario::begin("sqlite short writes", 3, 60));
 }
 
 #[test]
 fn a_limit_on_file_sizes_stops_writes_and_nothing_else() {
-    limit_files(Engine::chosen(), Scenario::begin("file limits", Rounds { short: 6, full: 60 }));
+    limit_files(Engine::chosen(), Scenario::begin("file limits", 6, 60));
 }
 
 #[test]
 fn a_limit_on_file_sizes_stops_writes_to_sqlite_and_nothing_else() {
-    limit_files(Engine::Sqlite, Scenario::begin("sqlite file limits", Rounds { short: 3, full: 60 }));
+    limit_files(Engine::Sqlite, Scenario::begin("sqlite file limits", 3, 60));
 }
 
 fn shorten_writes(engine: Engine, mut scenario: Scenario) {
     let mut tally = Tally::default();
     let mut app = App::stopped("memory:", &[]);
-    let library = match preloaded("short_writes.c", app.directory()) {
-        Ok(library) => library,
-        Err(reason) => return scenario::not_run(scenario.name, &reason),
+    let Some(library) = scenario::available(scenario.name, preloaded("short_writes.c", app.directory()))
+    else {
+        return;
     };
     while tally.rounds < scenario.rounds {
         tally.rounds += 1;

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fs, path::Path, sync::Arc, thread};
 
-use harness::{App, program};
+use harness::App;
 
 use super::{
     ledger::Ledger,
@@ -16,18 +16,6 @@ const CREATES_PER_CLIENT: u64 = 8;
 
 #[test]
 fn no_create_is_acknowledged_before_its_commit_is_synced() {
-    let Some((mut app, trace)) = traced_app() else { return };
-    let (ledger, post) = (Ledger::default(), app.call("POST", "/v1/pets"));
-    for count in 0..20 {
-        assert_eq!(create(&post, &ledger, &format!("pet {count}")), Some(201));
-    }
-    app.kill();
-    let seen = Seen::in_trace(&trace);
-    assert_eq!((seen.responses, seen.too_early), (20, vec![]), "one response each, none before its sync");
-}
-
-#[test]
-fn many_clients_share_syncs_and_none_is_acknowledged_before_its_own() {
     let Some((mut app, trace)) = traced_app() else { return };
     let ledger = Arc::new(Ledger::default());
     let clients: Vec<_> = (0..CLIENTS)
@@ -57,9 +45,8 @@ fn traced_app() -> Option<(App, std::path::PathBuf)> {
         super::scenario::not_run("syncs", "there is no strace");
         return None;
     }
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let (store, trace) = (directory.path().join("log"), directory.path().join("trace"));
-    let mut app = App::stopped_on(program(), &format!("sled:{}", store.display()), directory, &[]);
+    let mut app = App::stopped_on_engine("sled", &[]);
+    let trace = app.directory().join("trace");
     app.run_by(&Tracer::new(&trace).calls("fdatasync,write,writev,sendto").command());
     app.start_again();
     Some((app, trace))

@@ -2,7 +2,7 @@
 //! the test decides what is compressed.
 
 use std::{
-    future, iter,
+    iter,
     net::SocketAddr,
     sync::{
         Arc,
@@ -23,13 +23,10 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 // Types and flags of frames (RFC 9113).
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
-const WINDOW_UPDATE: u8 = 8;
-const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
 // Entries of the static table of HPACK (RFC 7541, Appendix A).
 const AUTHORITY: u8 = 1;
-const GET: u8 = 2;
 const POST: u8 = 3;
 const PATH: u8 = 4;
 const HTTP: u8 = 6;
@@ -44,64 +41,28 @@ const NEWEST: u8 = 62;
 pub(in crate::faults) struct Flood(Bytes);
 
 impl Flood {
-    /// Lists without a key. The service may send no byte of the rejections.
-    pub(in crate::faults) fn of_rejections() -> Self {
-        let list = [indexed(GET), indexed(HTTP), literal(AUTHORITY, "a"), literal(PATH, "/v1/pets")].concat();
-        Self::new(END_HEADERS | END_STREAM, &list)
-    }
-
-    /// Requests for the heads of a page, behind a large file that keeps the connection from sending them.
-    pub(in crate::faults) fn of_heads_behind(file: &str) -> Self {
-        let request = |method, path| {
-            [literal(2, method), indexed(HTTP), literal(AUTHORITY, "a"), literal(PATH, path)].concat()
-        };
-        // The window of a stream and that of the connection.
-        let window = [0x7f, 0, 0, 0];
-        let settings = frame(SETTINGS, 0, 0, &[&[0, 4][..], &window].concat());
-        let first = frame(HEADERS, END_HEADERS | END_STREAM, 1, &request("GET", file));
-        let heads = (3..).step_by(2).take(STREAMS - 1);
-        let heads =
-            heads.map(|stream| frame(HEADERS, END_HEADERS | END_STREAM, stream, &request("HEAD", "/docs")));
-        let frames =
-            [settings, frame(WINDOW_UPDATE, 0, 0, &window), first].into_iter().chain(heads).flatten();
-        Self(PREFACE.iter().copied().chain(frames).collect())
-    }
-
-    /// A request without a key, and what [`Self::run_for_ever`] sends after it: frames that belong to no request.
-    pub(in crate::faults) fn of_control_frames() -> (Self, Bytes) {
-        /// No type of frame that is known.
-        const UNKNOWN: u8 = 0xee;
-        let request =
-            [indexed(GET), indexed(HTTP), literal(AUTHORITY, "a"), literal(PATH, "/livez")].concat();
-        let update = frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]);
-        let control_frames = [update, frame(UNKNOWN, 0, 0, &[])].concat();
-        let first =
-            [frame(SETTINGS, 0, 0, &[]), frame(HEADERS, END_HEADERS | END_STREAM, 1, &request)].concat();
-        (Self(PREFACE.iter().copied().chain(first).collect()), control_frames.repeat(3_000).into())
-    }
-
     /// Creates with heads of 120 bytes.
     pub(in crate::faults) fn of_small_heads(key: &str) -> Self {
-        Self::new(END_HEADERS, &create(key))
+        Self::new(&create(key))
     }
 
     /// Creates with heads of 15.5 KB.
     pub(in crate::faults) fn of_large_heads(key: &str) -> Self {
-        Self::new(END_HEADERS, &[create(key), literal(REFERER, &"x".repeat(15_000))].concat())
+        Self::new(&[create(key), literal(REFERER, &"x".repeat(15_000))].concat())
     }
 
     /// Creates with heads of 600 bytes that are 15.5 KB after decompression.
     pub(in crate::faults) fn of_compressed_heads(key: &str) -> Self {
         // A new entry, with the name "x" and an empty value.
         let entry = vec![0x40, 1, b'x', 0];
-        Self::new(END_HEADERS, &[create(key), entry, indexed(NEWEST).repeat(460)].concat())
+        Self::new(&[create(key), entry, indexed(NEWEST).repeat(460)].concat())
     }
 
-    /// Without [`END_STREAM`], a body is expected, of which no byte is sent.
-    fn new(flags: u8, head: &[u8]) -> Self {
+    /// Without `END_STREAM`, a body is expected, of which no byte is sent.
+    fn new(head: &[u8]) -> Self {
         // One setting: the initial window of each stream is 0.
         let settings = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
-        let heads = (1..).step_by(2).take(STREAMS).map(|stream| frame(HEADERS, flags, stream, head));
+        let heads = (1..).step_by(2).take(STREAMS).map(|stream| frame(HEADERS, END_HEADERS, stream, head));
         let frames = iter::once(settings).chain(heads).flatten();
         Self(PREFACE.iter().copied().chain(frames).collect())
     }
@@ -118,28 +79,6 @@ impl Flood {
         };
         let mut sink = io::sink();
         let _ = tokio::join!(write, io::copy(&mut receiving, &mut sink));
-    }
-
-    /// Sends the requests, and then these frames as fast as the service receives them, until it closes the connection.
-    pub(in crate::faults) async fn run_for_ever(
-        self,
-        address: SocketAddr,
-        frames: Bytes,
-        sent: Arc<AtomicUsize>,
-    ) {
-        let Some(mut stream) = connect(address).await else { return };
-        let _ = stream.write_all(&self.0).await;
-        while stream.write_all(&frames).await.is_ok() {
-            sent.fetch_add(frames.len(), Relaxed);
-        }
-    }
-
-    /// Sends the requests, and reads nothing.
-    pub(in crate::faults) async fn run_unread(self, address: SocketAddr, done: Arc<AtomicUsize>) {
-        let Some(mut stream) = connect(address).await else { return };
-        let _ = stream.write_all(&self.0).await;
-        done.fetch_add(1, Relaxed);
-        future::pending::<()>().await;
     }
 }
 

@@ -10,13 +10,13 @@ use std::{
 
 use axum::{
     body::Bytes,
-    http::{Method, Request, Response, request},
+    http::{Request, Response},
 };
 use h2::{
     RecvStream, SendStream,
     client::{self, ResponseFuture, SendRequest},
 };
-use harness::{App, REX};
+use harness::{App, REX, create_head};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -52,7 +52,7 @@ const STEADY: Duration = Duration::from_secs(2);
 const GROWTH_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// One attack at a time. It uses as much of the machine as it gets, and the test measures what remains.
-pub(super) static ATTACKS: Semaphore = Semaphore::const_new(1);
+static ATTACKS: Semaphore = Semaphore::const_new(1);
 
 /// Attackers that replace each connection that ends. They stop when this is dropped.
 pub(in crate::faults) struct Attack {
@@ -119,13 +119,6 @@ async fn good_creates(address: SocketAddr, key: &str) -> usize {
     created
 }
 
-pub(super) fn create_head(key: &str, length: usize) -> String {
-    format!(
-        "POST /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n\
-         Content-Length: {length}\r\n\r\n"
-    )
-}
-
 /// Sends a pet in a body of this length, in so many equal parts, with an interval after each. Returns the status of the
 /// response, or `None` if the connection ends.
 pub(in crate::faults) async fn create_slowly(
@@ -178,31 +171,18 @@ impl Peer {
         Some(Self { address, requests, driver: tokio::spawn(connection) })
     }
 
-    /// A request, to be sent with [`begin`](Self::begin).
-    pub(in crate::faults) fn request(&self, method: &str, path: &str, key: &str) -> request::Builder {
-        let request = Request::builder().method(method).uri(format!("http://{}{path}", self.address));
-        request.header("Authorization", format!("Bearer {key}")).header("Content-Type", "application/json")
-    }
-
     /// Sends a request, without its body if it is a `POST`. Returns `None` if the connection is closed.
-    pub(in crate::faults) async fn begin(
-        &self,
-        request: request::Builder,
-    ) -> Option<(ResponseFuture, SendStream<Bytes>)> {
-        let request = request.body(()).unwrap();
-        let has_no_body = request.method() == Method::GET;
-        let mut ready = self.requests.clone().ready().await.ok()?;
-        ready.send_request(request, has_no_body).ok()
-    }
-
-    /// Does both.
     pub(in crate::faults) async fn send(
         &self,
         method: &str,
         path: &str,
         key: &str,
     ) -> Option<(ResponseFuture, SendStream<Bytes>)> {
-        self.begin(self.request(method, path, key)).await
+        let request = Request::builder().method(method).uri(format!("http://{}{path}", self.address));
+        let request = request.header("Authorization", format!("Bearer {key}"));
+        let request = request.header("Content-Type", "application/json").body(()).unwrap();
+        let mut ready = self.requests.clone().ready().await.ok()?;
+        ready.send_request(request, method == "GET").ok()
     }
 
     /// Sends a `GET` and waits for the head of its response.
@@ -240,11 +220,6 @@ pub(in crate::faults) fn resident(app: &App) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", app.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
-}
-
-/// Asserts that the resident memory grows by at most [`GROWTH_MAX`] during an attack.
-pub(in crate::faults) fn assert_little_growth(app: &App, before: u64, is_complete: impl Fn() -> bool) {
-    assert_growth(app, before, GROWTH_MAX, is_complete);
 }
 
 /// Asserts that the resident memory grows by at most `growth_max` during an attack. The attack has its full effect when

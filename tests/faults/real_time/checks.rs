@@ -22,8 +22,7 @@ pub(crate) fn violations(history: &History) -> Vec<String> {
         pages_have_no_gaps,
         a_position_has_one_history,
         responses_reach_the_requested_position,
-        pages_show_one_version,
-        pages_show_the_requested_version,
+        pages_show_their_version_and_the_requested_one,
         no_node_goes_back,
         rejections_are_temporary,
     ];
@@ -145,24 +144,16 @@ fn responses_reach_the_requested_position(history: &History) -> Verdict {
     Ok(())
 }
 
-/// A response with a `Log-Position` shows the pets of all responses with the same or an earlier one.
-fn pages_show_one_version(history: &History) -> Verdict {
+/// A response shows the pets of all responses, from whichever nodes, with the same `Log-Position` or an earlier one; and so
+/// it does with the `Log-Position` of its request.
+fn pages_show_their_version_and_the_requested_one(history: &History) -> Verdict {
     let visible = Visible::by_position(history);
     for operation in &history.operations {
-        if let Some(position) = operation.position() {
-            visible.ensure_shown_by(operation, position, "another version")?;
-        }
-    }
-    Ok(())
-}
-
-/// A response to a request with a `Log-Position` shows the pets of all responses with the same or an earlier
-/// one, from whichever nodes they came.
-fn pages_show_the_requested_version(history: &History) -> Verdict {
-    let visible = Visible::by_position(history);
-    for operation in &history.operations {
-        if let Some(position) = &operation.asked {
-            visible.ensure_shown_by(operation, position, "without the requested writes")?;
+        for (position, complaint) in [
+            (operation.asked.as_ref(), "without the requested writes"),
+            (operation.position(), "another version"),
+        ] {
+            position.map_or(Ok(()), |position| visible.ensure_shown_by(operation, position, complaint))?;
         }
     }
     Ok(())

@@ -27,13 +27,6 @@ async fn a_password_opens_the_log_and_is_never_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_opens_the_log() {
-    let cluster = NatsCluster::start_with(1, NatsSync::Default, "authorization { token: \"open\" }").await;
-    let log = open_log(&format!("nats://open@{}/PETS", cluster.addresses())).await;
-    assert_eq!(log.head().await, Ok(Position::START));
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn certificates_protect_the_connection_both_ways() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let files = directory.path();
@@ -121,7 +114,7 @@ fn sign(issuer: &KeyPair, subject: &KeyPair, claims: &Value) -> String {
 }
 
 /// Writes the certificate of an authority, and two that it signed: for the server at `address` and for the client.
-pub(super) fn make_certificates(directory: &Path, address: &str) {
+fn make_certificates(directory: &Path, address: &str) {
     let write =
         |name: &str, pem: String| fs::write(directory.join(name), pem).expect("the directory can be written");
     let key = || rcgen::KeyPair::generate().expect("a key can be made");

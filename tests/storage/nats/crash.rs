@@ -1,5 +1,4 @@
-//! Servers that are killed under load: everything that was acknowledged is still there, in order, and
-//! petstore needs no restart.
+//! Servers that are killed or cut off in a moment of their own; `real_time` kills and freezes them under load.
 
 use std::{fs, process::Command, time::Duration};
 
@@ -7,57 +6,9 @@ use application::{
     log::contract,
     ports::{Fault, Position, ReadBound, Version},
 };
-use harness::{NatsCluster, NatsServer, NatsSync, create, eventually_ok, succeed};
+use harness::{NatsCluster, NatsSync, all_pets, create, eventually_ok, owner, succeed};
 
-use super::{super::load::Load, open, open_store};
-
-/// Acknowledged pets that show that the stores are at work.
-const SOME: usize = 200;
-
-#[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_lost_when_the_leader_is_killed() {
-    let (mut cluster, load) = cluster_under_load().await;
-    let leader = cluster.leader_of("PETS").await;
-    cluster.servers[leader].kill();
-    load.continues(SOME).await;
-    cluster.servers[leader].start_again();
-    cluster.servers[leader].wait_until_ready().await;
-    holds_everything(load, &cluster, "leader killed").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn two_servers_of_three_may_die_and_come_back() {
-    let (mut cluster, load) = cluster_under_load().await;
-    let survivor = cluster.leader_of("PETS").await;
-    let dead = [(survivor + 1) % 3, (survivor + 2) % 3];
-    for server in dead {
-        cluster.servers[server].kill();
-    }
-    load.is_rejected_everywhere().await;
-    for server in dead {
-        cluster.servers[server].start_again();
-    }
-    holds_everything(load, &cluster, "two of three killed").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn all_servers_may_die_and_come_back() {
-    let (mut cluster, load) = cluster_under_load().await;
-    cluster.servers.iter_mut().for_each(NatsServer::kill);
-    load.is_rejected_everywhere().await;
-    cluster.servers.iter_mut().for_each(NatsServer::start_again);
-    holds_everything(load, &cluster, "all three killed").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_freezes_is_replaced() {
-    let (cluster, load) = cluster_under_load().await;
-    let leader = cluster.leader_of("PETS").await;
-    cluster.servers[leader].freeze();
-    load.continues(SOME).await;
-    cluster.servers[leader].thaw();
-    holds_everything(load, &cluster, "leader frozen").await;
-}
+use super::{open, open_store};
 
 /// Such a server reports itself as unhealthy until the stream is there.
 #[tokio::test(flavor = "multi_thread")]
@@ -114,25 +65,21 @@ async fn a_node_leaves_a_leader_that_is_cut_off_from_the_others() {
     let elsewhere = open_store(&cluster.url("PETS")).await;
     let leader = cluster.leader_of("PETS").await;
     let next_to_the_leader = format!("nats://{}/PETS", cluster.servers[leader].address());
-    let load = Load::start(vec![open_store(&next_to_the_leader).await, elsewhere]);
-    load.continues_everywhere(SOME).await;
-    cluster.cut_off(leader);
-    load.continues_everywhere(SOME).await;
-    cluster.heal();
-    load.continues_everywhere(SOME).await;
-    holds_everything(load, &cluster, "leader cut off").await;
-}
-
-/// Three servers, and two stores on them that accept pets.
-async fn cluster_under_load() -> (NatsCluster, Load) {
-    let cluster = NatsCluster::start(3, NatsSync::Default).await;
-    let url = cluster.url("PETS");
-    let load = Load::start(vec![open_store(&url).await, open_store(&url).await]);
-    load.continues(SOME).await;
-    (cluster, load)
-}
-
-async fn holds_everything(load: Load, cluster: &NatsCluster, what: &str) {
-    load.continues(SOME).await;
-    load.holds_in(&*open(&cluster.url("PETS")).await, what).await;
+    let stores = [open_store(&next_to_the_leader).await, elsewhere];
+    let mut acknowledged = Vec::new();
+    for is_cut_off in [false, true, false] {
+        if is_cut_off {
+            cluster.cut_off(leader);
+        } else {
+            cluster.heal();
+        }
+        for store in &stores {
+            acknowledged.push(eventually_ok("the store accepts pets", || create(store, "Rex")).await);
+        }
+    }
+    for store in &stores {
+        store.caught_up(stores[1].version().position, &owner(), Duration::from_mins(1)).await.unwrap();
+        let pets = all_pets(store).unwrap();
+        assert!(acknowledged.iter().all(|pet| pets.contains(pet)), "{acknowledged:?}: {pets:?}");
+    }
 }

@@ -39,6 +39,8 @@ async fn three_servers_keep_three_copies_and_say_when_they_sync() {
     let checked = promised(&format!("{}?monitor={}", cluster.url("PETS"), cluster.monitors())).await;
     assert_eq!(checked.level, DurabilityLevel::Replicated);
     assert_eq!(fact(&checked, "sync_interval"), "always (checked)");
+    let single = promised(&format!("{}?replicas=1&sync=always", cluster.url("SINGLE"))).await;
+    assert_eq!((fact(&single, "replicas"), single.level), ("1", DurabilityLevel::Synced));
     let two = cluster.monitors().rsplit_once(',').expect("three monitors").0.to_owned();
     let partly = promised(&format!("{}?monitor={two}", cluster.url("PETS"))).await;
     assert_eq!(partly.level, DurabilityLevel::Buffered, "one unknown server is enough");
@@ -53,24 +55,12 @@ async fn a_server_that_contradicts_the_operator_is_not_opened() {
     assert!(error.detail.contains("every 120s"), "{error}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_operator_can_choose_the_number_of_copies() {
-    let cluster = NatsCluster::start(3, NatsSync::Always).await;
-    let durability = promised(&format!("{}?replicas=1&sync=always", cluster.url("PETS"))).await;
-    assert_eq!(fact(&durability, "replicas"), "1");
-    assert_eq!(durability.level, DurabilityLevel::Synced);
-}
-
 /// What a server said about itself no longer counts after this.
 const REPORT_AGE_MAX: Duration = Duration::from_secs(10);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_restarts_with_less_or_unknown_durability_stops_writes() {
-    let mut cluster = NatsCluster::start(3, NatsSync::Always).await;
-    let url = format!("{}?monitor={}", cluster.url("PETS"), cluster.monitors());
-    let required = ["--require-durability", "replicated"];
-    let app = App::on_with(&url, &required);
-    app.add("Rex");
+    let (mut cluster, app) = replicated().await;
     let reason = || app.probe("/readyz").json()["reason"].clone();
     for (old, new) in [("sync_interval: always", "sync_interval: 2m"), ("http: ", "#http: ")] {
         let leader = cluster.leader_of("PETS").await;
@@ -105,25 +95,11 @@ async fn a_server_that_restarts_with_less_or_unknown_durability_stops_writes() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_loss_of_a_replica_does_not_lower_the_durability() {
-    lose_server_of_three(|leader| (leader + 1) % 3).await;
-}
-
-/// The new leader has never heard from the old one.
+/// The servers that are left have synced what they acknowledge, although the new leader has never heard from the old one.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_loss_of_the_leader_does_not_lower_the_durability() {
-    lose_server_of_three(|leader| leader).await;
-}
-
-/// The servers that are left have synced what they acknowledge.
-async fn lose_server_of_three(choose: impl FnOnce(usize) -> usize) {
-    let mut cluster = NatsCluster::start(3, NatsSync::Always).await;
-    let url = format!("{}?monitor={}", cluster.url("PETS"), cluster.monitors());
-    let required = ["--require-durability", "replicated"];
-    let app = App::on_with(&url, &required);
-    app.add("Rex");
-    let lost = choose(cluster.leader_of("PETS").await);
+    let (mut cluster, app) = replicated().await;
+    let lost = cluster.leader_of("PETS").await;
     cluster.servers[lost].kill();
     wait_until("writes resume", || app.post(REX).status == 201);
     let resumed = Instant::now();
@@ -136,10 +112,7 @@ async fn lose_server_of_three(choose: impl FnOnce(usize) -> usize) {
 /// Without a leader nothing is acknowledged, so there is nothing to promise less for.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_does_not_lower_the_durability() {
-    let mut cluster = NatsCluster::start(3, NatsSync::Always).await;
-    let url = format!("{}?monitor={}", cluster.url("PETS"), cluster.monitors());
-    let app = App::on_with(&url, &["--require-durability", "replicated"]);
-    app.add("Rex");
+    let (mut cluster, app) = replicated().await;
     cluster.servers[0].kill();
     cluster.servers[1].kill();
     wait_until("writes stop", || app.post(REX).status == 503);
@@ -148,6 +121,15 @@ async fn an_outage_does_not_lower_the_durability() {
     cluster.servers[0].start_again();
     wait_until("writes resume", || app.post(REX).status == 201);
     assert!(!app.printed().1.contains("the durability of the log has changed"), "{}", app.printed().1);
+}
+
+/// Three servers that sync what they acknowledge, and a service that requires it.
+async fn replicated() -> (NatsCluster, App) {
+    let cluster = NatsCluster::start(3, NatsSync::Always).await;
+    let url = format!("{}?monitor={}", cluster.url("PETS"), cluster.monitors());
+    let app = App::on_with(&url, &["--require-durability", "replicated"]);
+    app.add("Rex");
+    (cluster, app)
 }
 
 async fn promised(url: &str) -> Durability {

@@ -1,11 +1,6 @@
-//! Messages that petstore has not published, or not as they are stored: the service names and rejects them, and the log can
-//! be moved.
+//! Messages that petstore has not published: the service names and rejects them, and the log can be moved.
 
-use application::{log::contract, ports::Version};
-use async_nats::HeaderMap;
 use harness::{App, NatsCluster, NatsSync, REX, ids, petstore};
-
-use super::open_log;
 
 const COMMITS: &str = "petstore.PETS.commits";
 
@@ -36,45 +31,6 @@ async fn a_foreign_message_is_named_and_salvage_moves_the_log_to_a_new_stream() 
     app.start_again();
     assert_eq!(ids(&app.all_pets()), [1, 2]);
     assert_eq!(app.post(REX).json()["id"], 3);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_message_whose_commit_id_disagrees_with_its_record_is_rejected() {
-    let cluster = NatsCluster::start(1, NatsSync::Default).await;
-    let (store, new) = (cluster.url("PETS"), cluster.url("PETS2"));
-    let log = open_log(&store).await;
-    let head = contract::fill(&log, Version::START, 2).await;
-    let record = contract::record_after(contract::head_hash(&log, head.position).await, 3);
-    let mut app = App::on(&store);
-    let pets = ids(&app.all_pets());
-
-    let other = contract::record(3).id;
-    let mut headers = HeaderMap::new();
-    headers.insert("Petstore-Commit-Id", other.0.to_string());
-    let jetstream = cluster.jetstream().await;
-    let published = jetstream.publish_with_headers(COMMITS, headers, record.bytes).await;
-    published.expect("it is sent").await.expect("it is stored");
-
-    let ids_differ = format!(
-        "the commit at position 3 is stored with the id {}, but its record has {}",
-        other.0, record.id.0
-    );
-    let reason = app.wait_until_not_ready().json()["reason"].clone();
-    assert_eq!(reason, "the log is damaged");
-    app.post(REX).error(503, "unavailable");
-    assert_eq!(ids(&app.all_pets()), pets, "reads continue");
-    app.wait_for_log(&ids_differ);
-
-    app.terminate();
-    app.try_start_again().expect_err("a damaged log is not served").exits_with(1).says(&ids_differ);
-    petstore(["log", "copy", "--from", &store, "--to", &cluster.url("COPY")]).exits_with(1).says(&ids_differ);
-    petstore(["log", "salvage", "--accept-gaps", "--from", &store, "--to", &cluster.url("AROUND")])
-        .exits_with(3)
-        .prints("unreadable  3\n");
-    petstore(["log", "salvage", "--from", &store, "--to", &new]).exits_with(3);
-    app.use_store(&new);
-    app.start_again();
-    assert_eq!(ids(&app.all_pets()), pets);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,19 +3,10 @@
 use harness::{App, NatsCluster, NatsSync, REX, eventually, wait_until};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_single_server_that_is_full_stops_writes_until_it_has_room_again() {
-    is_full_and_has_room_again(1).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_that_is_full_stops_writes_until_it_has_room_again() {
-    is_full_and_has_room_again(3).await;
-}
-
-async fn is_full_and_has_room_again(servers: usize) {
+async fn a_full_account_stops_writes_until_it_has_room_again() {
     let accounts =
         "accounts { SHOP { jetstream: { max_file: 40000 }, users: [{ user: shop, password: shop }] } }";
-    let cluster = NatsCluster::start_with(servers, NatsSync::Default, accounts).await;
+    let cluster = NatsCluster::start_with(1, NatsSync::Default, accounts).await;
     let store = format!("nats://shop:shop@{}/PETS?replicas=1", cluster.addresses());
     let app = App::on(&store);
     let not_ready = || {
@@ -35,9 +26,7 @@ async fn is_full_and_has_room_again(servers: usize) {
     let printed = app.wait_for_log("not ready");
     assert_eq!(printed.matches("not ready").count(), 1, "one line for the change: {printed}");
 
-    for server in &cluster.servers {
-        server.reconfigure("max_file: 40000", "max_file: 4000000");
-    }
+    cluster.servers[0].reconfigure("max_file: 40000", "max_file: 4000000");
     wait_until("the service is ready, without a write", || not_ready().is_none());
     wait_until("pets are taken again", || app.post(REX).status == 201);
 }

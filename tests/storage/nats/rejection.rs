@@ -1,21 +1,18 @@
 //! What is rejected at the start or later, and with which message.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use adapters::event_log::nats::NatsLog;
 use application::{
     log::contract,
-    ports::{AppendError, EventLog, Fault, LogError, Position, Record, Version},
+    ports::{AppendError, Fault, LogError, Position, Record, Version},
 };
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
-use harness::{App, CutProxy, NatsCluster, NatsSync};
+use harness::{App, NatsCluster, NatsSync};
 
 use super::open;
 
 type Change = fn(&mut Config);
-
-/// A server that is away must be noticed in less, on a busy machine too: it is what a start waits for its engine.
-const FEW_SECONDS: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deleted_stream_is_named_as_the_cause() {
@@ -28,22 +25,6 @@ async fn a_deleted_stream_is_named_as_the_cause() {
     let reason = app.wait_until_not_ready().json()["reason"].clone();
     assert_eq!(reason, "the log lacks commits that this node has applied");
     assert_eq!(app.get("/v1/pets/1").status, 200, "reads continue");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_closes_connections_leaves_a_few_lines_in_the_log() {
-    let cluster = NatsCluster::start(1, NatsSync::Default).await;
-    let proxy = CutProxy::start(cluster.servers[0].address()).await;
-    let app = App::on(&format!("nats://{}/PETS", proxy.address()));
-    app.add("Rex");
-    proxy.refuse();
-    app.wait_until_not_ready();
-    proxy.heal();
-    app.wait_until_ready();
-    let log = app.printed().1;
-    assert!(!log.contains("async_nats"), "{log}");
-    assert!(log.matches("ERROR").count() <= 1, "{log}");
-    assert_eq!(log.matches("connected to NATS").count(), 2, "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,32 +83,6 @@ async fn a_replaced_log_is_reported_once_and_then_read() {
     contract::fill(&*other, Version::START, 1).await;
     assert_eq!(log.head().await.expect_err("it is another log").fault, Fault::Diverged);
     assert_eq!(log.head().await, Ok(Position(1)));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_server_is_noticed_within_seconds() {
-    let mut cluster = NatsCluster::start(1, NatsSync::Default).await;
-    let log = open(&cluster.url("PETS")).await;
-    cluster.servers[0].freeze();
-    let asked = Instant::now();
-    assert_eq!(no_head(&*log).await.fault, Fault::Unreachable);
-    assert_eq!(rejected(&cluster.url("PETS")).await.fault, Fault::Unreachable);
-    assert!(asked.elapsed() < FEW_SECONDS * 2, "a silent server took {:?}", asked.elapsed());
-    cluster.servers[0].thaw();
-    cluster.servers[0].kill();
-    let asked = Instant::now();
-    assert_eq!(no_head(&*log).await.fault, Fault::Unreachable);
-    assert_eq!(rejected(&cluster.url("PETS")).await.fault, Fault::Unreachable);
-    assert!(asked.elapsed() < FEW_SECONDS, "a dead server took {:?}", asked.elapsed());
-}
-
-/// Why the log has no head. The threads of a server do not stop all at once: it may respond a last time.
-async fn no_head(log: &dyn EventLog) -> LogError {
-    loop {
-        if let Err(error) = log.head().await {
-            return error;
-        }
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -28,29 +28,6 @@ async fn writing_stops_while_a_stream_may_drop_commits_and_resumes_when_it_is_co
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_acknowledged_on_a_stream_that_has_dropped_commits() {
-    let cluster = NatsCluster::start(1, NatsSync::Default).await;
-    let app = App::on(&cluster.url("PETS"));
-    for _ in 0..5 {
-        assert_eq!(app.post(REX).status, 201);
-    }
-    let jetstream = cluster.jetstream().await;
-    let moment = Duration::from_millis(500);
-    set(&jetstream, |config| (config.max_age, config.duplicate_window) = (moment, moment)).await;
-    wait_until("the first commits are gone", || {
-        let rejected = app.post(REX).status == 503;
-        rejected && app.get("/readyz").status == 503
-    });
-    set(&jetstream, |config| config.max_age = Duration::ZERO).await;
-    // The settings are right again, but what was dropped does not come back.
-    for _ in 0..20 {
-        let response = app.post(REX);
-        assert_eq!(response.status, 503, "{response:?}");
-        assert_eq!(app.get("/readyz").status, 503);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn the_settings_are_checked_after_a_reconnect_before_anything_is_written() {
     let cluster = NatsCluster::start(1, NatsSync::Default).await;
     let proxy = CutProxy::start(cluster.servers[0].address()).await;

@@ -15,7 +15,7 @@ use harness::{
     python_tool, wait_until,
 };
 
-use super::{bucket, filled};
+use super::{bucket, filled, object_of};
 
 /// Starts a service that must not start.
 fn serve(url: &str, variables: Vec<(String, String)>) -> Finished {
@@ -55,27 +55,6 @@ fn a_server_that_ignores_conditions_is_rejected() {
     assert!(!directory.path().join("bucket/pets/log.json").exists(), "no log is created");
 }
 
-#[test]
-fn a_malformed_variable_is_named_and_its_password_is_not_shown() {
-    let gateway = Gateway::shared();
-    let url = gateway.log();
-    let endpoint = "AWS_ENDPOINT_URL must have the form https://HOST:PORT";
-    for (name, value, words) in [
-        ("AWS_ENDPOINT_URL", "127.0.0.1:7106", endpoint),
-        ("AWS_ENDPOINT_URL", "ftp://127.0.0.1:7106", endpoint),
-        ("AWS_ENDPOINT_URL", "http://127.0.0.1:99999", endpoint),
-        ("AWS_ENDPOINT_URL", "http://user:hunter2hunter2@127.0.0.1:7106", endpoint),
-        ("AWS_ACCESS_KEY_ID", "one\ntwo", "AWS_ACCESS_KEY_ID contains a control character"),
-        ("AWS_REGION", "one\r\ntwo", "AWS_REGION contains a control character"),
-        ("AWS_REGION", "eu central", "AWS_REGION contains a character that a request cannot have"),
-        ("AWS_SESSION_TOKEN", "\u{e9}", "AWS_SESSION_TOKEN contains a character that a request cannot have"),
-    ] {
-        let mut variables = gateway.variables();
-        variables.push((name.into(), value.into()));
-        is_rejected(serve(&url, variables), words);
-    }
-}
-
 /// Looks for an object before it stores one, so two requests can store it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_checks_before_it_stores_is_rejected() {
@@ -87,65 +66,62 @@ async fn a_server_that_checks_before_it_stores_is_rejected() {
     assert!(!gateway.has(&format!("{}/pets/log.json", bucket(&url))), "no log is created");
 }
 
+/// Rejects a start with each of these variables instead of those of the gateway, and without those that are empty.
 #[test]
-fn a_missing_bucket_is_named() {
-    let gateway = Gateway::shared();
-    is_rejected(
-        serve("s3://no-such-bucket/pets", gateway.variables()),
-        "the bucket no-such-bucket does not exist",
-    );
-}
-
-#[test]
-fn rejected_credentials_are_reported_without_the_secret() {
+fn wrong_variables_and_credentials_are_named_and_no_secret_is_shown() {
     let gateway = Gateway::shared();
     let url = gateway.url();
-    for (name, value) in [("AWS_ACCESS_KEY_ID", "unknown-key"), ("AWS_SECRET_ACCESS_KEY", "wrong-hunter2")] {
-        let mut variables = gateway.variables();
-        variables.push((name.into(), value.into()));
-        let rejected = serve(&url, variables);
-        assert!(!rejected.stderr.contains("wrong-hunter2"), "{rejected:?}");
-        is_rejected(rejected, "check the credentials");
-    }
-    assert_eq!(gateway.keys(bucket(&url)), [""; 0], "nothing is created");
-}
-
-/// Without keys, the role of the machine is tried.
-#[test]
-fn missing_credentials_are_named() {
-    let gateway = Gateway::shared();
-    let url = gateway.url();
-    let with = |name: &str, value: &str| {
-        let mut variables = gateway.variables();
-        variables.retain(|(name, _)| !name.ends_with("_KEY") && !name.ends_with("_ID"));
-        variables.push((name.into(), value.into()));
-        variables
-    };
-    let endpoint = format!("http://{}", gateway.address());
-    for variables in [
-        with("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1"),
-        // It issues no credentials.
-        with("AWS_METADATA_ENDPOINT", &endpoint),
-        with("AWS_ACCESS_KEY_ID", "petstore-test"),
-        with("AWS_SECRET_ACCESS_KEY", SECRET_KEY),
-    ] {
-        let rejected = serve(&url, variables).says("AWS_ACCESS_KEY_ID");
-        is_rejected(rejected, "AWS_SECRET_ACCESS_KEY");
-    }
-}
-
-#[test]
-fn a_token_file_with_a_line_break_is_named() {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), "token\n").unwrap();
-    let variables = [
-        ("AWS_ENDPOINT_URL", "http://127.0.0.1:1"),
-        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1:1/role"),
-        ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", file.path().to_str().unwrap()),
-    ];
-    let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-    let words = "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE names a file with a line break";
-    is_rejected(serve("s3://bucket/pets", variables), words);
+    let (token, plain) = (file.path().to_str().unwrap(), gateway.address().to_string());
+    let endpoint = "AWS_ENDPOINT_URL must have the form https://HOST:PORT";
+    let (id, secret, role) = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_METADATA_ENDPOINT");
+    let neither = [(id, ""), (secret, "")];
+    for (changes, words) in [
+        (&[("AWS_ENDPOINT_URL", "127.0.0.1:7106")][..], endpoint),
+        (&[("AWS_ENDPOINT_URL", "ftp://127.0.0.1:7106")], endpoint),
+        (&[("AWS_ENDPOINT_URL", "http://127.0.0.1:99999")], endpoint),
+        (&[("AWS_ENDPOINT_URL", "http://user:hunter2hunter2@127.0.0.1:7106")], endpoint),
+        (&[("AWS_ENDPOINT_URL", "http://192.0.2.1:9000")], "AWS_ALLOW_HTTP=true"),
+        (
+            &[("AWS_ENDPOINT_URL", &format!("https://{plain}"))],
+            "does not use TLS: use http:// instead of https://",
+        ),
+        (&[(id, "one\ntwo")], "AWS_ACCESS_KEY_ID contains a control character"),
+        (&[("AWS_REGION", "one\r\ntwo")], "AWS_REGION contains a control character"),
+        (&[("AWS_REGION", "eu central")], "AWS_REGION contains a character that a request cannot have"),
+        (
+            &[("AWS_SESSION_TOKEN", "\u{e9}")],
+            "AWS_SESSION_TOKEN contains a character that a request cannot have",
+        ),
+        (&[(id, "unknown-key")], "check the credentials"),
+        (&[(secret, "wrong-hunter2")], "check the credentials"),
+        (&[(id, "")], id),
+        (&[(secret, "")], secret),
+        // Without keys, the role of the machine is tried; the gateway issues no credentials.
+        (&[&neither[..], &[(role, "http://127.0.0.1:1")]].concat(), secret),
+        (&[&neither[..], &[(role, &format!("http://{plain}"))]].concat(), secret),
+        (
+            &[
+                &neither[..],
+                &[("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1:1/role")],
+                &[("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", token)],
+            ]
+            .concat(),
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE names a file with a line break",
+        ),
+    ] {
+        let mut variables = gateway.variables();
+        variables.retain(|(name, _)| !changes.contains(&(name, "")));
+        let given = changes.iter().filter(|(_, value)| !value.is_empty());
+        variables.extend(given.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        let rejected = serve(&url, variables);
+        assert!(!rejected.stderr.contains("hunter2"), "{rejected:?}");
+        is_rejected(rejected, words);
+    }
+    assert_eq!(gateway.keys(bucket(&url)), [""; 0], "nothing is created");
+    let missing = serve("s3://no-such-bucket/pets", gateway.variables());
+    is_rejected(missing, "the bucket no-such-bucket does not exist");
 }
 
 /// A server with these responses to a listing and to every other request. It ends with the test.
@@ -188,28 +164,6 @@ fn a_response_that_no_object_store_sends_is_described() {
 }
 
 #[test]
-fn a_server_without_tls_is_named() {
-    let gateway = Gateway::shared();
-    let variables = gateway.variables_via(&format!("https://{}", gateway.address()));
-    is_rejected(serve("s3://bucket/pets", variables), "does not use TLS: use http:// instead of https://");
-}
-
-#[test]
-fn plain_http_on_a_network_needs_a_waiver() {
-    let mut variables = Gateway::shared().variables_via("http://192.0.2.1:9000");
-    is_rejected(serve("s3://bucket/pets", variables.clone()), "AWS_ALLOW_HTTP=true");
-    variables.push(("AWS_ENDPOINT_URL".into(), "http://127.0.0.1:1".into()));
-    variables.push(("AWS_ALLOW_HTTP".into(), "true".into()));
-    let stat = Command::new(program())
-        .args(["log", "stat", "--store", "s3://b/p"])
-        .envs(variables)
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8_lossy(&stat.stderr);
-    assert!(stderr.contains("cannot connect to 127.0.0.1:1"), "{stderr}");
-}
-
-#[test]
 fn a_command_that_reads_creates_nothing() {
     let gateway = Gateway::shared();
     let url = gateway.url();
@@ -224,10 +178,8 @@ fn a_command_that_reads_creates_nothing() {
 async fn damage(words: &str, damage: impl FnOnce(&Gateway, &str, &str)) {
     let gateway = Gateway::shared();
     let url = filled(5).await;
-    let keys = gateway.keys(bucket(&url));
-    let third = keys.iter().find(|key| key.ends_with("/commits/00000000000000000003")).unwrap();
-    let (bucket, third) = (bucket(&url), third.as_str());
-    damage(gateway, bucket, third);
+    let (bucket, third) = (bucket(&url), object_of(&url, 3));
+    damage(gateway, bucket, &third);
     let before = gateway.objects(bucket);
     is_rejected(serve(&url, gateway.variables()), words);
     let verified = gateway.petstore(&["log", "verify", "--store", &url]).exits_with(1).says(words);
@@ -260,8 +212,8 @@ async fn a_foreign_marker_is_not_used() {
 async fn a_missing_object_is_not_the_end_of_the_log() {
     damage(
         "the commit at position 3 is missing, but the log continues at position 4: first try to restore its object",
-        |gateway, bucket, third| {
-            gateway.request("DELETE", &format!("{bucket}/{third}"), None);
+        |gateway, _, third| {
+            gateway.request("DELETE", third, None);
         },
     )
     .await;
@@ -269,33 +221,19 @@ async fn a_missing_object_is_not_the_end_of_the_log() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn empty_truncated_and_foreign_objects_are_damage() {
-    damage("is empty", |gateway, bucket, third| {
-        gateway.request("PUT", &format!("{bucket}/{third}"), Some(b""));
+    damage("is empty", |gateway, _, third| {
+        gateway.request("PUT", third, Some(b""));
     })
     .await;
-    damage("is truncated", |gateway, bucket, third| {
-        let bytes = gateway.request("GET", &format!("{bucket}/{third}"), None);
-        gateway.request("PUT", &format!("{bucket}/{third}"), Some(&bytes[..bytes.len() / 2]));
+    damage("is truncated", |gateway, _, third| {
+        let bytes = gateway.request("GET", third, None);
+        gateway.request("PUT", third, Some(&bytes[..bytes.len() / 2]));
     })
     .await;
-    damage("the commit at position 3 is damaged", |gateway, bucket, third| {
-        gateway.request("PUT", &format!("{bucket}/{third}"), Some(b"hello\n"));
+    damage("the commit at position 3 is damaged", |gateway, _, third| {
+        gateway.request("PUT", third, Some(b"hello\n"));
     })
     .await;
-}
-
-/// Salvage copies the commits around a missing object.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_remaining_commits_can_be_salvaged() {
-    let gateway = Gateway::shared();
-    let url = filled(5).await;
-    let third =
-        gateway.keys(bucket(&url)).into_iter().find(|key| key.ends_with("03") && key.contains("/commits/"));
-    gateway.request("DELETE", &format!("{}/{}", bucket(&url), third.unwrap()), None);
-    let to = gateway.url();
-    gateway.petstore(&["log", "salvage", "--accept-gaps", "--from", &url, "--to", &to]).exits_with(3);
-    let verified = gateway.petstore(&["log", "verify", "--store", &to]).exits_with(0);
-    assert_eq!(verified.value("events"), "4");
 }
 
 /// The only object that is too large is the newest one, so the log must open nevertheless.
@@ -303,10 +241,7 @@ async fn the_remaining_commits_can_be_salvaged() {
 async fn an_object_that_is_too_large_costs_only_its_commits() {
     let gateway = Gateway::shared();
     let url = filled(5).await;
-    let fifth =
-        gateway.keys(bucket(&url)).into_iter().find(|key| key.ends_with("/commits/00000000000000000005"));
-    let too_large = vec![b'x'; 17 * 1024 * 1024];
-    gateway.request("PUT", &format!("{}/{}", bucket(&url), fifth.unwrap()), Some(&too_large));
+    gateway.request("PUT", &object_of(&url, 5), Some(&vec![b'x'; 17 * 1024 * 1024]));
     // A salvage that takes long checks that the log is still the same.
     let log = ObjectLog::salvage(&url, &gateway.variables().into_iter().collect()).await.unwrap();
     assert_eq!(log.read(Position(5), ReadBound::ONE).await, Ok(vec![]));
@@ -333,9 +268,7 @@ async fn a_large_lost_object_costs_few_requests() {
         head = head.then(record.id);
     }
     log.close().await;
-    let first =
-        gateway.keys(bucket(&url)).into_iter().find(|key| key.ends_with("/commits/00000000000000000001"));
-    gateway.request("DELETE", &format!("{}/{}", bucket(&url), first.unwrap()), None);
+    gateway.request("DELETE", &object_of(&url, 1), None);
 
     let proxy = HttpProxy::start(gateway.address()).await;
     let target = tempfile::tempdir().unwrap();
@@ -353,11 +286,9 @@ async fn a_large_lost_object_costs_few_requests() {
 async fn a_stray_key_is_ignored() {
     let gateway = Gateway::shared();
     let url = filled(5).await;
-    let keys = gateway.keys(bucket(&url));
-    let fifth = keys.iter().find(|key| key.ends_with("/commits/00000000000000000005")).unwrap();
-    let stray =
-        fifth.replace("/commits/00000000000000000005", "/commits/00000000000000000006/00000000000000000006");
-    gateway.request("PUT", &format!("{}/{stray}", bucket(&url)), Some(b"stray"));
+    let stray = object_of(&url, 5)
+        .replace("/commits/00000000000000000005", "/commits/00000000000000000006/00000000000000000006");
+    gateway.request("PUT", &stray, Some(b"stray"));
     let verified = gateway.petstore(&["log", "verify", "--store", &url]).exits_with(0);
     assert_eq!(verified.value("position"), "5");
 }

@@ -64,23 +64,6 @@ fn a_log_that_was_copied_into_the_emptied_prefix_is_used_after_a_restart() {
     assert_eq!(app.all_pets().len(), 4);
 }
 
-/// The newest commit is missing after a restore of an older backup.
-#[test]
-fn an_older_state_is_not_written_to() {
-    let (app, url, objects) = service();
-    delete_all(&url);
-    app.wait_until_not_ready();
-    let older: Vec<_> =
-        objects.iter().filter(|(key, _)| !key.ends_with("/commits/00000000000000000003")).cloned().collect();
-    restore(&url, &older);
-    assert_eq!(app.post(r#"{"name":"lost","categoryId":7}"#).status, 503);
-    app.wait_for_log("the log lacks applied commits");
-    assert_eq!(Gateway::shared().objects(bucket(&url)), older, "nothing is changed");
-    restore(&url, &objects);
-    app.wait_until_ready();
-    app.add("Ada");
-}
-
 /// A gap is damage. Filling it would make two histories one.
 #[test]
 fn nothing_is_written_before_an_object_behind_a_gap() {
@@ -95,17 +78,4 @@ fn nothing_is_written_before_an_object_behind_a_gap() {
     assert_eq!(app.post(r#"{"name":"lost","categoryId":7}"#).status, 503);
     assert_eq!(app.all_pets().len(), 3, "reads continue");
     assert_eq!(Gateway::shared().objects(bucket(&url)), before, "nothing is changed");
-}
-
-#[test]
-fn another_log_in_the_same_place_is_not_written_to() {
-    let (app, url, _) = service();
-    delete_all(&url);
-    app.wait_until_not_ready();
-    let (other, other_url, others) = service();
-    drop(other);
-    restore(&url, &others);
-    assert_eq!(app.post(r#"{"name":"lost","categoryId":7}"#).status, 503);
-    app.wait_for_log("holds another log than the one that was opened");
-    assert_eq!(Gateway::shared().objects(bucket(&url)), Gateway::shared().objects(bucket(&other_url)));
 }

@@ -1,47 +1,17 @@
 //! Segments: readers use them, never need them, and no command trusts a damaged one.
 
-use adapters::event_log::object_store::ObjectLog;
 use application::{
-    Digest, Version,
-    log::{
-        codec,
-        commit::{Commit, Entry, NodeId, OwnerId},
-    },
-    ports::{CommitId, EventLog as _, LogSource as _, Position, ReadBound},
+    log::{commit::Entry, contract},
+    ports::{EventLog as _, LogSource as _, Position, ReadBound},
 };
-use chrono::DateTime;
-use domain::test_values::{added, numbered};
-use harness::{Gateway, eventually_ok};
+use domain::test_values::{self, numbered};
+use harness::{Gateway, added, eventually_ok, history};
 
-use super::bucket;
+use super::{bucket, object_of};
 
 /// A segment of such commits ends when it has reached eight MiB.
 const COMMITS: u64 = 60;
-const PETS: u64 = 3_000;
-
-/// Appends chained commits of many pets.
-async fn fill(log: &ObjectLog) -> Version {
-    let (mut head, mut previous) = (Version::START, Digest::of(b""));
-    for position in 1..=COMMITS {
-        let pets = (position - 1) * PETS + 1..=position * PETS;
-        let entry = |pet: u64| Entry {
-            event: added(pet.cast_signed(), numbered(pet)),
-            by: OwnerId("owner".into()),
-            request_key: None,
-        };
-        let record = codec::encode(&Commit {
-            position: Position(position),
-            id: CommitId(uuid::Uuid::now_v7()),
-            previous,
-            node: NodeId(1),
-            time: DateTime::UNIX_EPOCH,
-            entries: pets.map(entry).collect(),
-        });
-        assert_eq!(log.append(head, &record).await, Ok(Position(position)));
-        (head, previous) = (head.then(record.id), Digest::of(&record.bytes));
-    }
-    head
-}
+const PETS: i64 = 3_000;
 
 fn segments(url: &str) -> Vec<String> {
     Gateway::shared().keys(bucket(url)).into_iter().filter(|key| key.contains("/segments/")).collect()
@@ -52,7 +22,9 @@ async fn segments_are_created_used_checked_and_repaired() {
     let gateway = Gateway::shared();
     let url = gateway.url();
     let log = gateway.open(&url).await;
-    let head = fill(&log).await;
+    let entry =
+        |id: i64| Entry { event: test_values::added(id, numbered(id.cast_unsigned())), ..added(id, "Rex") };
+    let head = contract::append_all(&log, history(COMMITS, PETS, entry)).await;
     log.close().await;
     let created = segments(&url);
     assert!(created.len() > 1, "{created:?}");
@@ -65,8 +37,7 @@ async fn segments_are_created_used_checked_and_repaired() {
 
     // A reader uses the segment, and does not notice that an object in it is missing. A check does.
     let keys = gateway.keys(bucket(&url));
-    let seventh = keys.iter().find(|key| key.ends_with("/commits/00000000000000000007")).unwrap();
-    let seventh = format!("{}/{seventh}", bucket(&url));
+    let seventh = object_of(&url, 7);
     let bytes = gateway.request("GET", &seventh, None);
     gateway.request("DELETE", &seventh, None);
     let export = || gateway.petstore(&["log", "export", "--store", &url]).exits_with(0).stdout;

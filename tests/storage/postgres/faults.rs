@@ -4,27 +4,12 @@ use std::net::TcpListener;
 
 use adapters::event_log::postgres::PostgresLog;
 use application::{
-    WriteError,
     log::contract,
     ports::{AppendError, EventLog as _, Fault, LogSource as _, Position, Version},
 };
-use harness::{CutProxy, PostgresServer, all_pets, create, owner};
+use harness::{CutProxy, PostgresServer};
 
-use super::{super::load::Load, TIMEOUT, eventually, node, open, open_log};
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_killed_server_loses_nothing_and_its_nodes_recover_without_a_restart() {
-    let mut server = PostgresServer::start();
-    let url = server.url("postgres");
-    let load = Load::start(vec![node(&url).await, node(&url).await]);
-    for _ in 0..3 {
-        load.continues_everywhere(20).await;
-        server.kill();
-        server.start_again();
-    }
-    load.continues_everywhere(20).await;
-    load.holds_in(&*open(&url).await, "PostgreSQL killed three times").await;
-}
+use super::{eventually, open_log};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_append_whose_reply_is_lost_is_unclear_and_one_that_was_not_sent_is_not_stored() {
@@ -50,33 +35,6 @@ async fn an_append_whose_reply_is_lost_is_unclear_and_one_that_was_not_sent_is_n
     let next = contract::record(2);
     let stored = eventually("the log is found again", || log.append(stored, &next)).await;
     assert_eq!(stored, Position(2));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_node_reports_a_silent_network_and_recovers_when_it_heals() {
-    let server = PostgresServer::start();
-    let proxy = CutProxy::start(server.address()).await;
-    let store = node(&url_through(&proxy, &server)).await;
-    let other = node(&server.url("postgres")).await;
-    create(&store, "Before").await.unwrap();
-
-    proxy.freeze();
-    let rejected = create(&store, "Rex").await;
-    assert_eq!(rejected, Err(WriteError::Unavailable(Fault::Unreachable)));
-    eventually("the node says that it is blind", async || store.health().not_ready().map(|_| ()).ok_or(()))
-        .await;
-    assert_eq!(all_pets(&store).unwrap()[0].details.name.as_str(), "Before", "it can still be read");
-    let elsewhere = create(&other, "Tom").await.unwrap();
-
-    proxy.heal();
-    let after = eventually("the node writes again", || create(&store, "After")).await;
-    assert!(after.id > elsewhere.id);
-    eventually("the node is well", async || store.health().not_ready().map_or(Ok(()), |e| Err(e.clone())))
-        .await;
-    other.caught_up(store.version().position, &owner(), TIMEOUT).await.unwrap();
-    assert_eq!(all_pets(&store).unwrap(), all_pets(&other).unwrap());
-    let rexes = all_pets(&store).unwrap().iter().filter(|pet| pet.details.name.as_str() == "Rex").count();
-    assert!(rexes <= 1, "a create with an unclear outcome adds at most one pet");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -62,25 +62,6 @@ fn v1_is_503_throughout_replay_and_the_probes_show_its_progress() {
 }
 
 #[test]
-fn a_kill_during_replay_costs_nothing() {
-    for engine in ENGINES {
-        let mut app = stopped(engine, COMMITS, PETS_PER_COMMIT);
-        app.begin();
-        assert!(app.wait_until_listening().is_ok());
-        let admin = app.admin();
-        eventually("the replay is under way", || {
-            let report = Call::new(admin, "GET", "/readyz").send().json();
-            (report["status"] == "starting" && report["position"].as_u64()? > 0).then_some(())
-        });
-        app.kill();
-        app.start_again();
-        let last = COMMITS.cast_signed() * PETS_PER_COMMIT;
-        let pet = |id: i64| app.get(&format!("/v1/pets/{id}")).status;
-        assert_eq!([1, last / 2, last, last + 1].map(pet), [200, 200, 200, 404], "{engine}");
-    }
-}
-
-#[test]
 fn a_flipped_bit_in_the_first_middle_or_last_record_rejects_the_start() {
     const RECORDS: u64 = 41;
     for engine in ENGINES {
@@ -98,18 +79,6 @@ fn a_flipped_bit_in_the_first_middle_or_last_record_rejects_the_start() {
             assert!(records(engine, &log) == before, "{engine}, {position}: nothing is changed");
         }
     }
-}
-
-#[test]
-fn damage_after_a_clean_stop_is_not_called_an_interrupted_stop() {
-    let mut app = stopped("sled", 41, 1);
-    let file = app.directory().join("log/sled/db");
-    let mut bytes = fs::read(&file).unwrap();
-    bytes[0] ^= 1;
-    fs::write(&file, bytes).unwrap();
-    let rejected = app.try_start_again().expect_err("the first segment is damaged").exits_with(1);
-    let said = "the log may be damaged, or a write was interrupted; checking a copy of it first";
-    assert!(rejected.stderr.contains(said), "{}", rejected.stderr);
 }
 
 /// A service that has not been started yet, on a new log.
