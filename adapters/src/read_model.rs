@@ -1,7 +1,7 @@
 //! The read model: all pets in memory, in chunks, in ascending id order, with an index for each status. Every page
 //! costs the same.
 
-use std::{iter, mem};
+use std::mem;
 
 use application::{ListPets, log::commit::Commit, ports::ReadModel};
 use domain::{Pet, PetEvent, PetId, PetStatus};
@@ -38,12 +38,27 @@ impl ReadModel for MemoryReadModel {
         chunk.slot_of(id).map(|slot| chunk.pet(slot))
     }
 
-    fn list(&self, query: &ListPets) -> (Vec<Pet>, Option<PetId>) {
-        let mut rest = self.after(query.after, query.status);
-        let mut pets = Vec::with_capacity(query.limit.get());
-        pets.extend(rest.by_ref().take(query.limit.get()));
-        let next = rest.next().and(pets.last()).map(|pet| pet.id);
-        (pets, next)
+    fn list(&self, ListPets { limit, status, after }: &ListPets) -> (Vec<Pet>, Option<PetId>) {
+        let mut pets: Vec<Pet> = Vec::with_capacity(limit.get());
+        // Ids start at 1, so 0 precedes all of them.
+        let after = after.map_or(0, PetId::get);
+        let mut number = self.chunk_of(after);
+        let mut from = self.chunk(number).slot_after(after);
+        loop {
+            let chunk = self.chunk(number);
+            if let Some(slot) = chunk.next(from, *status) {
+                if pets.len() == limit.get() {
+                    let next = pets.last().map(|pet| pet.id);
+                    return (pets, next);
+                }
+                pets.push(chunk.pet(slot));
+                from = slot + 1;
+            } else if let Some(next) = self.next_chunk(number + 1, *status) {
+                (number, from) = (next, 0);
+            } else {
+                return (pets, None);
+            }
+        }
     }
 
     fn count(&self) -> usize {
@@ -70,17 +85,6 @@ impl MemoryReadModel {
 
     fn chunk(&self, number: usize) -> &PetChunk {
         self.full.get(number).unwrap_or(&self.last)
-    }
-
-    /// The pets with ids greater than `id`, or all pets, in ascending order. With a status, only the pets that have it.
-    /// `id` need not exist.
-    fn after(&self, id: Option<PetId>, status: Option<PetStatus>) -> impl Iterator<Item = Pet> {
-        // Ids start at 1, so 0 precedes all of them.
-        let id = id.map_or(0, PetId::get);
-        let first = self.chunk_of(id);
-        let mut from = self.chunk(first).slot_after(id);
-        iter::successors(Some(first), move |chunk| self.next_chunk(chunk + 1, status))
-            .flat_map(move |chunk| self.chunk(chunk).pets(mem::take(&mut from), status))
     }
 
     /// The only chunk that may hold this id.

@@ -70,6 +70,13 @@ impl PetName {
         Ok(Self(name))
     }
 
+    /// Accepts the text of a name that was checked before, because a name is checked in three passes, and a page has up to
+    /// 100 of them.
+    pub fn of_checked(name: &str) -> Self {
+        debug_assert!(Self::new(name).is_ok(), "{name:?} was checked before");
+        Self(name.into())
+    }
+
     /// The name as it was given.
     pub fn as_str(&self) -> &str {
         &self.0

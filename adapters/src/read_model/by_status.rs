@@ -9,25 +9,17 @@ pub(super) struct ByStatus([Bitmap; PetStatus::ALL.len()]);
 impl ByStatus {
     /// Adds a number to the set of this status.
     pub(super) fn insert(&mut self, number: usize, status: PetStatus) {
-        self.0[index(status)].insert(number);
+        self.0[status as usize].insert(number);
     }
 
     /// The first number from `from` on with this status.
     pub(super) fn next(&self, from: usize, status: PetStatus) -> Option<usize> {
-        self.0[index(status)].next(from)
+        self.0[status as usize].next(from)
     }
 
     /// The status of a number, which has at most one.
     pub(super) fn of(&self, number: usize) -> Option<PetStatus> {
-        PetStatus::ALL.into_iter().find(|status| self.0[index(*status)].contains(number))
-    }
-}
-
-fn index(status: PetStatus) -> usize {
-    match status {
-        PetStatus::Available => 0,
-        PetStatus::Pending => 1,
-        PetStatus::Sold => 2,
+        PetStatus::ALL.into_iter().find(|status| self.0[*status as usize].contains(number))
     }
 }
 
