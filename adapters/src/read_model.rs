@@ -23,6 +23,7 @@ pub struct MemoryReadModel {
     /// Which chunks hold pets with each status.
     by_status: ByStatus,
     count: usize,
+    count_by_status: [usize; PetStatus::ALL.len()],
 }
 
 impl ReadModel for MemoryReadModel {
@@ -61,8 +62,8 @@ impl ReadModel for MemoryReadModel {
         }
     }
 
-    fn count(&self) -> usize {
-        self.count
+    fn count(&self, status: Option<PetStatus>) -> usize {
+        status.map_or(self.count, |status| self.count_by_status[status as usize])
     }
 }
 
@@ -79,6 +80,7 @@ impl MemoryReadModel {
         self.last.push(pet);
         if let Some(status) = pet.details.status {
             self.by_status.insert(self.full.len(), status);
+            self.count_by_status[status as usize] += 1;
         }
         self.count += 1;
     }

@@ -80,6 +80,8 @@ pub struct Page {
     pub pets: Vec<Pet>,
     /// The id after which the next page begins; `None` on the last page.
     pub next: Option<PetId>,
+    /// The number of pets on all pages, with the same filter.
+    pub total: usize,
     /// The last commit that the page shows.
     pub position: LogPosition,
 }

@@ -134,8 +134,9 @@ impl PetStore {
 
     /// Returns one page of pets.
     pub fn list(&self, query: &ListPets) -> Result<Page, Fault> {
-        let ((pets, next), position) = self.show(|pets| pets.list(query))?;
-        Ok(Page { pets, next, position })
+        let (((pets, next), total), position) =
+            self.show(|pets| (pets.list(query), pets.count(query.status)))?;
+        Ok(Page { pets, next, total, position })
     }
 
     /// Returns the pet with this id, and the last visible commit.
@@ -223,7 +224,7 @@ impl PetStore {
 
     /// The number of pets.
     pub fn count(&self) -> usize {
-        self.replica.state.show(ReadModel::count).0
+        self.replica.state.show(|pets| pets.count(None)).0
     }
 
     /// The maximum number of pets, if there is one.

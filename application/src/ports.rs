@@ -5,7 +5,7 @@ use std::{str::FromStr, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
-use domain::{Pet, PetId};
+use domain::{Pet, PetId, PetStatus};
 use thiserror::Error;
 
 pub use crate::log::commit::{CommitId, LogIdentity, Position, Version};
@@ -338,8 +338,8 @@ pub trait ReadModel: Send + Sync + 'static {
     fn get(&self, id: PetId) -> Option<Pet>;
     /// Returns the pets of a page in id order, and the id after which the next page begins; `None` on the last page.
     fn list(&self, query: &ListPets) -> (Vec<Pet>, Option<PetId>);
-    /// The number of pets.
-    fn count(&self) -> usize;
+    /// The number of pets; with a status, only of those that have it.
+    fn count(&self, status: Option<PetStatus>) -> usize;
 }
 
 /// The wall clock. It may jump and be wrong: no decision depends on it.

@@ -43,6 +43,30 @@ fn a_filter_shows_one_status_and_is_kept_from_page_to_page() {
 }
 
 #[test]
+fn every_page_has_the_number_of_pets_that_match_the_filter() {
+    let app = App::start();
+    for status in [r#","status":"sold""#, r#","status":"pending""#, ""].iter().cycle().take(7) {
+        app.post(&format!(r#"{{"name":"a","categoryId":1{status}}}"#));
+    }
+    for (query, total) in [
+        ("", "7"),
+        ("?limit=2", "7"),
+        ("?limit=2&after=5", "7"),
+        ("?after=7", "7"),
+        ("?status=sold", "3"),
+        ("?status=sold&limit=1&after=4", "3"),
+        ("?status=pending", "2"),
+        ("?status=available", "0"),
+    ] {
+        let path = format!("/v1/pets{query}");
+        assert_eq!(app.get(&path).header("total-count"), Some(total), "{query}");
+        assert_eq!(app.call("HEAD", &path).send().header("total-count"), Some(total), "HEAD {query}");
+    }
+    assert_eq!(app.get("/v1/pets/1").header("total-count"), None);
+    assert_eq!(app.get("/v1/pets?limit=0").header("total-count"), None);
+}
+
+#[test]
 fn paging_returns_each_pet_exactly_once_while_others_write() {
     let app = App::start();
     let more = AtomicBool::new(true);

@@ -54,7 +54,11 @@ proptest! {
     ) {
         let after = after.map(|id| PetId::new(id).unwrap());
         let query = ListPets { limit: Limit::new(limit).unwrap(), after, ..filter };
-        prop_assert_eq!(holding(&pets).list(&query), query.page_of(&pets));
+        let model = holding(&pets);
+        prop_assert_eq!(model.list(&query), query.page_of(&pets));
+        let all = ListPets { after: None, ..query };
+        let total = pets.iter().filter(|pet| all.selects(pet)).count();
+        prop_assert_eq!(model.count(query.status), total);
     }
 
     #[test]

@@ -31,7 +31,7 @@ use crate::{
     pet_store::{LogAccess, Options},
     ports::{
         AppendError, Clock, CommitId, Durability, DurabilityLevel, Fault, LogError, Position, ReadBound,
-        ReadModel, Record, Version,
+        Record, Version,
     },
 };
 
@@ -308,7 +308,7 @@ impl Writer {
     /// Decides the next commit, and returns it with the version that it follows.
     fn decide(&self) -> (Version, PendingCommit) {
         let requests = self.waiting.iter().map(|request| &request.command);
-        let pets = || self.replica.state.show(ReadModel::count).0;
+        let pets = || self.replica.state.show(|pets| pets.count(None)).0;
         self.replica.state.with(|state| {
             let context = CommitContext {
                 now: self.clock.now(),

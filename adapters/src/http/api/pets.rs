@@ -30,6 +30,9 @@ use crate::http::{
 /// Clients may store a response, but must revalidate it each time; the entity tag makes that cheap.
 const REVALIDATE: HeaderValue = HeaderValue::from_static("private, no-cache");
 
+/// The number of pets that match the filter of a list, on all its pages.
+const TOTAL_COUNT: HeaderName = HeaderName::from_static("total-count");
+
 /// `GET /v1/pets`. A 304 is decided before the page is rendered.
 pub(crate) async fn list(
     client: Client,
@@ -45,13 +48,14 @@ pub(crate) async fn list(
             return Ok((StatusCode::NOT_MODIFIED, validators(tag, shown)).into_response());
         }
     }
-    let Page { pets, next, position } = store.list(&query)?;
+    let Page { pets, next, total, position } = store.list(&query)?;
     // The page may show a later commit than the one above.
     let shown = log_position(position);
     let tag = list_tag(&shown);
     preconditions.require_match(&tag)?;
+    let total = [(TOTAL_COUNT, HeaderValue::from(total))];
     let link = next.map(|after| [(LINK, next_page(&query, after))]);
-    Ok((validators(tag, shown), link, json(pet_json::page(&pets))).into_response())
+    Ok((validators(tag, shown), total, link, json(pet_json::page(&pets))).into_response())
 }
 
 /// `POST /v1/pets`. The response is sent after the pet is durable and readable. `If-Match` and `If-None-Match` are

@@ -28,7 +28,7 @@ const REQUEST_HEADERS: HeaderValue = HeaderValue::from_static(
 
 /// The response headers that a page may read in addition to the CORS-safelisted ones.
 const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static(
-    "Link, ETag, Location, Log-Position, Retry-After, RateLimit, RateLimit-Policy, \
+    "Link, Total-Count, ETag, Location, Log-Position, Retry-After, RateLimit, RateLimit-Policy, \
      Idempotency-Replayed, Deprecation, Sunset, X-Request-Id, WWW-Authenticate",
 );
 

@@ -147,6 +147,7 @@ const view = {
   trail: [null],
   status: "",
   next: null,
+  total: 0,
   tag: null,
   shownIds: null,
   timer: null,
@@ -192,6 +193,7 @@ const view = {
       element("freshness").textContent = `Up to date at ${new Date().toLocaleTimeString()}`;
       if (response.status === 304) return;
       this.tag = response.headers.get("ETag");
+      this.total = Number(response.headers.get("Total-Count"));
       const link = /<([^>]*)>; rel="next"/.exec(response.headers.get("Link") ?? "");
       this.next = link && new URLSearchParams(link[1].split("?")[1]).get("after");
       this.show(parsePets(text), reason);
@@ -220,8 +222,9 @@ const view = {
     this.shownIds = new Set(pets.map((pet) => pet.id));
     element("previous").disabled = this.trail.length === 1;
     element("next").disabled = this.next === null;
-    element("page-number").textContent = `Page ${this.trail.length}`;
     const kind = this.status ? `${this.status} pets` : "pets";
+    const all = this.total === 1 ? kind.slice(0, -1) : kind;
+    element("page-number").textContent = `${this.total.toLocaleString("en")} ${all}, page ${this.trail.length}`;
     element("caption").textContent = `${kind}, page ${this.trail.length}`;
     element("empty").hidden = pets.length > 0;
     element("empty").textContent = `There are no ${kind} here.`;
