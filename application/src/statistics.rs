@@ -41,15 +41,13 @@ impl Histogram {
         self.observe(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// The upper bound of each bucket and the number of values in it. The last bucket has no bound.
-    pub fn buckets(&self) -> impl Iterator<Item = (Option<u64>, u64)> {
-        let bounds = self.bounds.iter().copied().map(Some).chain([None]);
-        bounds.zip(self.counts.iter().map(|count| count.load(Relaxed)))
-    }
-
-    /// The sum of all values.
-    pub fn sum(&self) -> u64 {
-        self.sum.load(Relaxed)
+    /// The sum of all values, and the upper bound of each bucket with the number of values in it, divided by `scale`.
+    pub fn read(&self, scale: f64) -> (f64, Vec<(f64, u64)>) {
+        #[expect(clippy::cast_precision_loss, reason = "a rounded sum is precise enough")]
+        let scaled = |value: u64| value as f64 / scale;
+        let bounds = self.bounds.iter().map(|bound| scaled(*bound)).chain([f64::INFINITY]);
+        let counts = self.counts.iter().map(|count| count.load(Relaxed));
+        (scaled(self.sum.load(Relaxed)), bounds.zip(counts).collect())
     }
 }
 
@@ -127,7 +125,6 @@ mod tests {
         for value in [0, 10, 11, 20, 21] {
             histogram.observe(value);
         }
-        assert_eq!(histogram.buckets().collect::<Vec<_>>(), [(Some(10), 2), (Some(20), 2), (None, 1)]);
-        assert_eq!(histogram.sum(), 62);
+        assert_eq!(histogram.read(10.0), (6.2, vec![(1.0, 2), (2.0, 2), (f64::INFINITY, 1)]));
     }
 }

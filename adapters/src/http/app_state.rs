@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
 use super::{
-    admin::{log::LOG_READERS_MAX, metrics::Metrics},
+    admin::log::LOG_READERS_MAX,
     error::ApiError,
-    middleware::{failed_auth::FailedAuth, request_log::RequestLog},
+    middleware::{failed_auth::FailedAuth, request_log::RequestLog, request_metrics::RequestMetrics},
     server::{OpenConnections, Tls},
     settings::HttpSettings,
 };
@@ -23,7 +23,7 @@ pub struct AppState {
     pub(super) keys: Arc<dyn Authenticator>,
     pub(super) request_log: RequestLog,
     pub(super) failed_auth: Option<FailedAuth>,
-    pub(super) metrics: Metrics,
+    pub(super) metrics: RequestMetrics,
     pub(super) settings: HttpSettings,
     /// Returns the number of dropped log lines, for the metrics.
     pub dropped_log_lines: Box<dyn Fn() -> u64 + Send + Sync>,
@@ -47,7 +47,7 @@ impl AppState {
             keys,
             request_log: RequestLog::new(&settings),
             failed_auth: settings.failed_auth_limit.map(FailedAuth::new),
-            metrics: Metrics::default(),
+            metrics: RequestMetrics::default(),
             settings,
             dropped_log_lines: Box::new(|| 0),
             tls: None,

@@ -8,3 +8,4 @@ pub(crate) mod observe;
 pub(crate) mod rate_limit;
 pub(crate) mod request_id;
 pub(crate) mod request_log;
+pub(crate) mod request_metrics;

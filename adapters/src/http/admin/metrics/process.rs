@@ -2,28 +2,31 @@
 //! use. They come from `/proc`; where there is none, they are absent. The memory limit, which those libraries do not have,
 //! also takes control groups into account.
 
-use std::{fmt, fs, path::Path, str::FromStr};
+use std::{fs, path::Path, str::FromStr};
 
+use prometheus_client::{metrics::counter::ConstCounter, registry::Registry};
 use rustix::param::clock_ticks_per_second;
 
-use super::Encoder;
+use super::register_known;
 
-pub(super) fn encode(encoder: &mut Encoder<'_>) -> fmt::Result {
+pub(super) fn register(registry: &mut Registry) {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let bytes = |name| value::<u64>(&status, name).map(|kib| kib * 1024);
     // One of the open files is the directory that is being read.
     let open = fs::read_dir("/proc/self/fd").ok().map(|open| open.count().saturating_sub(1) as u64);
-    encoder.gauge_if_known("process_resident_memory_bytes", "Resident memory.", bytes("VmRSS:"))?;
-    encoder.gauge_if_known("process_virtual_memory_bytes", "Virtual memory.", bytes("VmSize:"))?;
-    let help =
-        "Memory that the process may use: the limit of its control group, or all of the machine's memory.";
-    encoder.gauge_if_known("petstore_memory_limit_bytes", help, memory_limit())?;
-    encoder.gauge_if_known("process_threads", "Threads.", value::<u64>(&status, "Threads:"))?;
-    encoder.gauge_if_known("process_open_fds", "Open file descriptors.", open)?;
-    let (help, max) = ("Maximum number of open file descriptors.", value::<u64>(&limits, "Max open files"));
-    encoder.gauge_if_known("process_max_fds", help, max)?;
-    times(encoder)
+    let limit =
+        "Memory that the process may use: the limit of its control group, or all of the machine's memory";
+    let gauges = [
+        ("process_resident_memory_bytes", "Resident memory", bytes("VmRSS:")),
+        ("process_virtual_memory_bytes", "Virtual memory", bytes("VmSize:")),
+        ("petstore_memory_limit_bytes", limit, memory_limit()),
+        ("process_threads", "Threads", value(&status, "Threads:")),
+        ("process_open_fds", "Open file descriptors", open),
+        ("process_max_fds", "Maximum number of open file descriptors", value(&limits, "Max open files")),
+    ];
+    register_known(registry, gauges);
+    times(registry);
 }
 
 /// The memory of the machine, or the smallest limit of the control groups (version 2) that the process is in, whichever is
@@ -42,19 +45,20 @@ fn group_limits(root: &Path, group: &str) -> impl Iterator<Item = u64> {
     files.filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok())
 }
 
-fn times(encoder: &mut Encoder<'_>) -> fmt::Result {
+fn times(registry: &mut Registry) {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The name of the binary is in parentheses and may contain any character.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_ascii_whitespace().collect();
     // Fields are numbered from 1 as in proc(5); the first one after the name is field 3.
     let ticks = |field: usize| Some(seconds(fields.get(field - 3)?.parse().ok()?));
     if let (Some(user), Some(system)) = (ticks(14), ticks(15)) {
-        encoder.counter("process_cpu_seconds", "User and system CPU time.", user + system)?;
+        let time = ConstCounter::new(user + system);
+        registry.register("process_cpu_seconds", "User and system CPU time", time);
     }
     let system = fs::read_to_string("/proc/stat").unwrap_or_default();
     let started = ticks(22).zip(value::<f64>(&system, "btime")).map(|(since_boot, boot)| boot + since_boot);
-    let help = "Start of the process, in seconds since 1970.";
-    encoder.gauge_if_known("process_start_time_seconds", help, started)
+    let help = "Start of the process, in seconds since 1970";
+    register_known(registry, [("process_start_time_seconds", help, started)]);
 }
 
 #[expect(clippy::cast_precision_loss, reason = "the process would have to run for a million years")]
