@@ -1,6 +1,8 @@
 //! The command line. Every flag of `serve` has an environment variable of the same name. Other commands have variables
 //! only for connection settings, because a forgotten variable would change what a single command does.
 
+mod health;
+mod keys;
 mod log;
 
 use std::{
@@ -32,12 +34,13 @@ use clap::{
 use clap_complete::Shell;
 
 use crate::{
-    commands::{health::HealthArguments, keys::KeysCommand},
-    engines::EngineEntry,
+    engines::{Backend, DEFAULT_STORE},
     store_url::StoreUrl,
 };
 
-pub(crate) use log::{AcceptArguments, AccessArguments, LogCommand, SourceArgument, time};
+pub(crate) use health::{HealthArguments, Probe};
+pub(crate) use keys::KeysCommand;
+pub(crate) use log::{AcceptArguments, AccessArguments, Filter, FindArguments, LogCommand, SourceArgument};
 
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The variable of an API key. There is no flag, because other users can see arguments.
@@ -140,8 +143,8 @@ pub(crate) enum Command {
     /// Issue, list, rotate and revoke API keys. A running service picks up changes within two seconds.
     #[command(subcommand)]
     Keys(KeysCommand),
-    /// Inspect, verify, search, export, import, copy, salvage and accept a log. While a service uses a sled or SQLite log,
-    /// pass the URL of its admin listener instead of the store.
+    /// Inspect, verify, search, export, import, copy, salvage and accept a log. While a service uses a log in
+    /// files, pass the URL of its admin listener instead of the store.
     #[command(subcommand)]
     Log(LogCommand),
     /// Print the OpenAPI 3.1 document that the service serves at /openapi.json.
@@ -269,22 +272,13 @@ pub(crate) struct AddressArguments {
 pub(crate) struct StoreArgument {
     #[arg(
         long,
-        help = store_help(),
+        help = format!("Where the log is stored: {}", Backend::help()),
         env = "PETSTORE_STORE",
         hide_env_values = true,
-        default_value = "sled:petstore-data/log",
+        default_value = DEFAULT_STORE,
         value_name = "URL"
     )]
     pub(crate) store: StoreUrl,
-}
-
-/// The help for `--store`, with the engines of this build.
-fn store_help() -> String {
-    format!(
-        "Where the log is stored: {} (lost when the process ends). Pass passwords in PGPASSWORD or a passfile (PostgreSQL), \
-         in NATS_PASSWORD or a creds file (NATS), or in AWS_SECRET_ACCESS_KEY (object storage), not in the URL",
-        EngineEntry::url_forms()
-    )
 }
 
 impl ServeArguments {

@@ -21,50 +21,76 @@ use application::{
     ports::{EventLog, Fault, LogError, LogSource, Version},
 };
 
-static ENGINES: &[EngineEntry] = &[
-    EngineEntry::embedded::<Sled>(),
+/// The store of a service that names none.
+pub(crate) const DEFAULT_STORE: &str = "sled:petstore-data/log";
+
+static BACKENDS: &[Backend] = &[
+    Backend::embedded::<Sled>(),
     #[cfg(feature = "sqlite")]
-    EngineEntry::embedded::<Sqlite>(),
+    Backend::embedded::<Sqlite>(),
     #[cfg(feature = "postgres")]
-    EngineEntry {
+    Backend {
         schemes: &["postgres", "postgresql"],
-        location: Location::Server { form: "postgres://USER@HOST/DATABASE", log_name: PostgresLog::name_in },
-        access: LogAccess::Shared,
-        open: |url| Box::pin(async move { Ok(opened(PostgresLog::open(&url).await?)) }),
-        open_existing: |url, newest| {
-            Box::pin(async move { Ok(opened(PostgresLog::open_preferring(&url, newest).await?)) })
+        location: Location::Server {
+            form: "postgres://USER@HOST/DATABASE",
+            password: "PGPASSWORD or a passfile",
+            log_name: PostgresLog::name_in,
         },
-        read: |url, _| Box::pin(async move { Ok(source(PostgresLog::open_existing(&url).await?)) }),
+        open: |url, known| {
+            Box::pin(async move {
+                Ok(Arc::new(match known {
+                    None => PostgresLog::open(&url).await?,
+                    Some(newest) => PostgresLog::open_preferring(&url, newest).await?,
+                }) as Log)
+            })
+        },
+        read: |url, _| {
+            Box::pin(async move { Ok(Arc::new(PostgresLog::open_existing(&url).await?) as Source) })
+        },
         salvage: |url| {
             Box::pin(async move { SalvagedLog::new(PostgresLog::open_existing(&url).await?).await })
         },
     },
     #[cfg(feature = "nats")]
-    EngineEntry {
+    Backend {
         schemes: &["nats"],
-        location: Location::Server { form: "nats://HOST:PORT/STREAM", log_name: NatsLog::name_in },
-        access: LogAccess::Shared,
-        open: |url| Box::pin(async move { Ok(opened(NatsLog::open(&url).await?)) }),
-        open_existing: |url, _| Box::pin(async move { Ok(opened(NatsLog::open_existing(&url).await?)) }),
-        read: |url, _| Box::pin(async move { Ok(source(NatsLog::open_existing(&url).await?)) }),
+        location: Location::Server {
+            form: "nats://HOST:PORT/STREAM",
+            password: "NATS_PASSWORD or a creds file",
+            log_name: NatsLog::name_in,
+        },
+        open: |url, known| {
+            Box::pin(async move {
+                Ok(Arc::new(match known {
+                    None => NatsLog::open(&url).await?,
+                    Some(_) => NatsLog::open_existing(&url).await?,
+                }) as Log)
+            })
+        },
+        read: |url, _| Box::pin(async move { Ok(Arc::new(NatsLog::open_existing(&url).await?) as Source) }),
         salvage: |url| Box::pin(async move { SalvagedLog::new(NatsLog::salvage(&url).await?).await }),
     },
     #[cfg(feature = "s3")]
-    EngineEntry {
+    Backend {
         schemes: &["s3"],
-        location: Location::Server { form: "s3://BUCKET/PREFIX", log_name: ObjectLog::name_in },
-        access: LogAccess::Shared,
-        open: |url| {
-            Box::pin(async move { Ok(opened(ObjectLog::open(&url, &Variables::of_this_process()).await?)) })
+        location: Location::Server {
+            form: "s3://BUCKET/PREFIX",
+            password: "AWS_SECRET_ACCESS_KEY",
+            log_name: ObjectLog::name_in,
         },
-        open_existing: |url, _| {
+        open: |url, known| {
             Box::pin(async move {
-                Ok(opened(ObjectLog::open_existing(&url, &Variables::of_this_process()).await?))
+                let variables = Variables::of_this_process();
+                Ok(Arc::new(match known {
+                    None => ObjectLog::open(&url, &variables).await?,
+                    Some(_) => ObjectLog::open_existing(&url, &variables).await?,
+                }) as Log)
             })
         },
         read: |url, purpose| {
             Box::pin(async move {
-                Ok(source(ObjectLog::read_only(&url, &Variables::of_this_process(), purpose).await?))
+                let log = ObjectLog::read_only(&url, &Variables::of_this_process(), purpose).await?;
+                Ok(Arc::new(log) as Source)
             })
         },
         salvage: |url| {
@@ -73,28 +99,23 @@ static ENGINES: &[EngineEntry] = &[
             })
         },
     },
-    EngineEntry {
+    Backend {
         schemes: &["memory"],
         location: Location::Memory,
-        access: LogAccess::Exclusive,
-        open: |_| Box::pin(async { Ok(opened(MemoryLog::default())) }),
-        open_existing: |_, _| Box::pin(async { Ok(opened(MemoryLog::default())) }),
-        read: |_, _| Box::pin(async { Ok(source(MemoryLog::default())) }),
+        open: |_, _| Box::pin(async { Ok(Arc::<MemoryLog>::default() as Log) }),
+        read: |_, _| Box::pin(async { Ok(Arc::<MemoryLog>::default() as Source) }),
         salvage: |_| Box::pin(async { SalvagedLog::new(MemoryLog::default()).await }),
     },
 ];
 
 /// A storage engine that a store URL can select.
-pub(crate) struct EngineEntry {
+pub(crate) struct Backend {
     /// The scheme of its URLs, and its aliases.
     schemes: &'static [&'static str],
     pub(crate) location: Location,
-    /// Whether other nodes may write to the same log.
-    pub(crate) access: LogAccess,
-    /// Opens the log, and creates it if it does not exist.
-    pub(crate) open: fn(String) -> Opening<Log>,
-    /// Opens an existing log, if possible on a server that holds this commit. Creates nothing.
-    pub(crate) open_existing: fn(String, Version) -> Opening<Log>,
+    /// Opens the log. Without a known commit, a missing log is created; with one, nothing is created, and a server that
+    /// holds this commit is preferred.
+    pub(crate) open: fn(String, Option<Version>) -> Opening<Log>,
     /// Opens an existing log read-only.
     pub(crate) read: fn(String, ReadPurpose) -> Opening<Source>,
     /// Finds every readable record of a log that may be damaged, without changing it.
@@ -105,13 +126,15 @@ pub(crate) struct EngineEntry {
 pub(crate) enum Location {
     /// A path on this machine.
     Path,
-    /// Servers. The engine gets the whole URL.
+    /// Servers, which nodes can share. The engine gets the whole URL.
     #[cfg_attr(
         not(any(feature = "nats", feature = "postgres", feature = "s3")),
         expect(dead_code, reason = "this build has no such engine")
     )]
     Server {
         form: &'static str,
+        /// Where its password belongs, because other users can see a URL.
+        password: &'static str,
         /// Returns the name of the log that a URL selects, by which it is recognised after a restart; `None` if the URL
         /// selects none. It contains no password.
         log_name: fn(&str) -> Option<String>,
@@ -124,32 +147,60 @@ pub(crate) type Log = Arc<dyn EventLog>;
 pub(crate) type Source = Arc<dyn LogSource>;
 pub(crate) type Opening<T> = Pin<Box<dyn Future<Output = Result<T, LogError>> + Send>>;
 
-impl EngineEntry {
-    /// The entry of an engine that stores files on this machine.
+impl Backend {
+    /// The row of an engine that stores files on this machine.
     pub(crate) const fn embedded<E: embedded::Engine>() -> Self {
         Self {
             schemes: &[E::NAME],
             location: Location::Path,
-            access: LogAccess::Exclusive,
-            open: |path| blocking(move || Ok(opened(EmbeddedLog::<E>::open(path)?))),
-            open_existing: |path, _| blocking(move || Ok(opened(EmbeddedLog::<E>::open_existing(path)?))),
-            read: |path, _| blocking(move || Ok(source(ReadOnlyLog::open::<E>(path)?))),
+            open: |path, known| {
+                blocking(move || {
+                    Ok(Arc::new(match known {
+                        None => EmbeddedLog::<E>::open(path)?,
+                        Some(_) => EmbeddedLog::<E>::open_existing(path)?,
+                    }) as Log)
+                })
+            },
+            read: |path, _| blocking(move || Ok(Arc::new(ReadOnlyLog::open::<E>(path)?) as Source)),
             salvage: |path| blocking(move || ReadOnlyLog::salvage::<E>(path)),
         }
     }
 
     /// The engine whose URLs have this scheme.
     pub(crate) fn with_scheme(scheme: &str) -> Option<&'static Self> {
-        ENGINES.iter().find(|engine| engine.schemes.contains(&scheme))
+        BACKENDS.iter().find(|backend| backend.schemes.contains(&scheme))
     }
 
     pub(crate) fn scheme(&self) -> &'static str {
         self.schemes[0]
     }
 
-    /// The URL forms of all engines, for messages. `memory:` comes last.
+    /// Whether other nodes may write to the same log.
+    pub(crate) fn access(&self) -> LogAccess {
+        match self.location {
+            Location::Path | Location::Memory => LogAccess::Exclusive,
+            Location::Server { .. } => LogAccess::Shared,
+        }
+    }
+
+    /// The URL forms of all engines, for messages.
     pub(crate) fn url_forms() -> String {
-        ENGINES.iter().map(Self::url_form).collect::<Vec<_>>().join(", ")
+        BACKENDS.iter().map(Self::url_form).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The URL forms of all engines, with what an operator has to know about each.
+    pub(crate) fn help() -> String {
+        let help = |backend: &Self| {
+            let form = backend.url_form();
+            match backend.location {
+                Location::Path => form,
+                Location::Server { password, .. } => {
+                    format!("{form} (password in {password}, not in the URL)")
+                }
+                Location::Memory => format!("{form} (lost when the process ends)"),
+            }
+        };
+        BACKENDS.iter().map(help).collect::<Vec<_>>().join(", ")
     }
 
     /// The form of this engine's URLs, for messages.
@@ -160,14 +211,6 @@ impl EngineEntry {
             Location::Memory => format!("{}:", self.scheme()),
         }
     }
-}
-
-fn opened(log: impl EventLog) -> Log {
-    Arc::new(log)
-}
-
-fn source(log: impl LogSource) -> Source {
-    Arc::new(log)
 }
 
 /// Opening an embedded engine blocks on the disk.

@@ -1,6 +1,6 @@
-//! The task that keeps the state file up to date, so that the node never goes back.
+//! The state file of a log, and the task that keeps it up to date, so that the node never goes back.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{fmt::Display, path::Path, sync::Arc, time::Duration};
 
 use adapters::{
     log_once::{Change, LogOnce},
@@ -12,10 +12,7 @@ use application::{
 };
 use tokio::{sync::Mutex, time};
 
-use crate::{
-    store_url::StoreUrl,
-    wire::{accept_command, state_file},
-};
+use crate::{file_owner::check_owner, output, store_url::StoreUrl};
 
 const RECORD_INTERVAL: Duration = Duration::from_secs(3);
 
@@ -95,4 +92,28 @@ impl StateRecorder {
             let _ = time::timeout(RECORD_INTERVAL, health.changed()).await;
         }
     }
+}
+
+/// The command that accepts the log with this URL, for the state file in this directory.
+pub(crate) fn accept_command(url: &StoreUrl, state: &Path) -> String {
+    let quoted = |text: &dyn Display| output::shell_quoted(&text.to_string());
+    format!("petstore log accept --store {} --state {}", quoted(url), quoted(&state.display()))
+}
+
+/// The state file of the log with this URL in this directory; `None` for a log in memory.
+pub(crate) fn state_file(url: &StoreUrl, directory: &Path) -> Result<Option<StateFile>, LogError> {
+    let Some(name) = url.log_name() else { return Ok(None) };
+    if url.contains(directory) {
+        return Err(Fault::CannotOpen.error(format!(
+            "--state {} is inside the store {url}: choose another path for one of them",
+            directory.display()
+        )));
+    }
+    if directory.is_file() {
+        let detail = format!("--state {} is a file: name a directory", directory.display());
+        return Err(Fault::CannotOpen.error(detail));
+    }
+    let record = StateFile::of(name, directory);
+    check_owner(record.file()).map_err(|error| Fault::CannotOpen.error(error))?;
+    Ok(Some(record))
 }

@@ -16,13 +16,13 @@ use clap::{
     error::ErrorKind,
 };
 
-use super::engines::{EngineEntry, Location};
+use super::engines::{Backend, Location};
 
 #[derive(Clone)]
 pub(crate) enum StoreUrl {
     /// A log in a storage engine.
     Engine {
-        engine: &'static EngineEntry,
+        engine: &'static Backend,
         /// A path, or the whole URL of a server.
         place: String,
     },
@@ -34,7 +34,7 @@ impl StoreUrl {
     /// Whether other nodes may write to the same log.
     pub(crate) fn access(&self) -> LogAccess {
         match self {
-            Self::Engine { engine, .. } => engine.access,
+            Self::Engine { engine, .. } => engine.access(),
             Self::Service(_) => LogAccess::Shared,
         }
     }
@@ -81,7 +81,7 @@ impl StoreUrl {
     /// The path of a store on this machine.
     pub(crate) fn path(&self) -> Option<&str> {
         match self {
-            Self::Engine { engine: EngineEntry { location: Location::Path, .. }, place } => Some(place),
+            Self::Engine { engine: Backend { location: Location::Path, .. }, place } => Some(place),
             Self::Engine { .. } | Self::Service(_) => None,
         }
     }
@@ -158,7 +158,7 @@ impl FromStr for StoreUrl {
 
     fn from_str(url: &str) -> Result<Self, String> {
         let unknown = || {
-            let forms = EngineEntry::url_forms();
+            let forms = Backend::url_forms();
             let service = "commands that only read a log also accept https://HOST:PORT of a running service";
             let file = "import an exported file into an empty store first (petstore log import)";
             format!("expected one of {forms}; {service}; {file}")
@@ -167,7 +167,7 @@ impl FromStr for StoreUrl {
         if let "http" | "https" = scheme {
             return url.parse().map(Self::Service).map_err(str::to_owned);
         }
-        let engine = EngineEntry::with_scheme(scheme).ok_or_else(unknown)?;
+        let engine = Backend::with_scheme(scheme).ok_or_else(unknown)?;
         let place = match engine.location {
             Location::Path if rest.starts_with("file:") || rest.starts_with("//") => {
                 return Err(format!(
@@ -199,7 +199,7 @@ impl FromStr for StoreUrl {
 impl fmt::Display for StoreUrl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Engine { engine: EngineEntry { location: Location::Server { .. }, .. }, place } => {
+            Self::Engine { engine: Backend { location: Location::Server { .. }, .. }, place } => {
                 formatter.write_str(&redacted(place))
             }
             Self::Engine { engine, place } => write!(formatter, "{}:{place}", engine.scheme()),

@@ -1,7 +1,6 @@
 //! Connects the adapters: opens logs, stores and keys.
 
 use std::{
-    fmt::Display,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -12,21 +11,20 @@ use adapters::{
     event_log::{ReadPurpose, SalvagedLog, embedded::IN_USE, remote::RemoteLog},
     log_once::{Change, LogOnce},
     read_model::MemoryReadModel,
-    state_file::StateFile,
     system::SystemClock,
 };
 use application::{
     Options, PetStore, ReplayProgress,
-    ports::{Clock as _, EventLog, Fault, LogError, LogIdentity, Position, Version},
+    ports::{Clock as _, EventLog, Fault, LogError, Position, Version},
 };
 use tokio::time::{self, Instant};
 
 use crate::{
     config::{AccessArguments, CA_OPTION, ServeArguments},
-    engines::{EngineEntry, Location, Log, Source},
+    engines::{Backend, Location, Log, Source},
     file_owner::check_owner,
     output,
-    state_recorder::StateRecorder,
+    state_recorder::{StateRecorder, accept_command},
     store_url::StoreUrl,
 };
 
@@ -38,8 +36,14 @@ const START_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Opens the log, and creates it if it does not exist.
 pub(crate) async fn open_log(url: &StoreUrl) -> Result<Log, LogError> {
+    open_known_log(url, None).await
+}
+
+/// Opens a log of which a commit is known, if possible on a server that holds this commit. If it is missing, the error is
+/// [`Fault::AnotherLog`], and it is not created, because it would be in the way of a restore.
+pub(crate) async fn open_known_log(url: &StoreUrl, known: Option<Version>) -> Result<Log, LogError> {
     let (engine, place) = engine_of(url)?;
-    (engine.open)(place).await
+    (engine.open)(place, known).await
 }
 
 /// Opens the log like [`open_log`], passes it to `work`, and closes it.
@@ -88,7 +92,7 @@ pub(crate) async fn salvage_copy(url: &StoreUrl, access: &AccessArguments) -> Re
 }
 
 /// Returns the engine of a store, and its place there. Fails for a running service, and for a store of another user.
-pub(crate) fn engine_of(url: &StoreUrl) -> Result<(&'static EngineEntry, String), LogError> {
+pub(crate) fn engine_of(url: &StoreUrl) -> Result<(&'static Backend, String), LogError> {
     match url {
         StoreUrl::Engine { engine, place } => {
             if matches!(engine.location, Location::Path) {
@@ -159,7 +163,7 @@ async fn try_to_open_store(
     let pets_max = arguments.max_pets;
     let recorder = StateRecorder::new(url, arguments.state_directory().as_deref())?;
     let known = recorder.read(url)?;
-    let log = open_known_log(url, known).await?;
+    let log = open_known_log(url, known.map(|known| known.version())).await?;
     let durability = log.durability();
     if durability.level < required {
         return Err(Fault::CannotOpen.error(format!(
@@ -176,21 +180,6 @@ async fn try_to_open_store(
     let read_model = Box::<MemoryReadModel>::default();
     let store = PetStore::open(log, read_model, Arc::new(SystemClock), options).await?;
     Ok((store, recorder))
-}
-
-/// Opens the recorded log, or any log if there is no record.
-async fn open_known_log(url: &StoreUrl, known: Option<LogIdentity>) -> Result<Log, LogError> {
-    match known {
-        // A missing log is not created: it would be in the way of a restore.
-        Some(known) => open_existing_log(url, known.version()).await,
-        None => open_log(url).await,
-    }
-}
-
-/// Opens an existing log, if possible on a server that holds this commit. A missing log is [`Fault::AnotherLog`].
-pub(crate) async fn open_existing_log(url: &StoreUrl, newest: Version) -> Result<Log, LogError> {
-    let (engine, place) = engine_of(url)?;
-    (engine.open_existing)(place, newest).await
 }
 
 /// Advice for a damaged log.
@@ -212,30 +201,6 @@ fn advise(error: LogError, arguments: &ServeArguments) -> LogError {
         return error;
     };
     error.fault.error(format!("{error}; {advice}"))
-}
-
-/// The command that accepts the log with this URL, for the state file in this directory.
-pub(crate) fn accept_command(url: &StoreUrl, state: &Path) -> String {
-    let quoted = |text: &dyn Display| output::shell_quoted(&text.to_string());
-    format!("petstore log accept --store {} --state {}", quoted(url), quoted(&state.display()))
-}
-
-/// The state file of the log with this URL in this directory; `None` for a log in memory.
-pub(crate) fn state_file(url: &StoreUrl, directory: &Path) -> Result<Option<StateFile>, LogError> {
-    let Some(name) = url.log_name() else { return Ok(None) };
-    if url.contains(directory) {
-        return Err(Fault::CannotOpen.error(format!(
-            "--state {} is inside the store {url}: choose another path for one of them",
-            directory.display()
-        )));
-    }
-    if directory.is_file() {
-        let detail = format!("--state {} is a file: name a directory", directory.display());
-        return Err(Fault::CannotOpen.error(detail));
-    }
-    let record = StateFile::of(name, directory);
-    check_owner(record.file()).map_err(|error| Fault::CannotOpen.error(error))?;
-    Ok(Some(record))
 }
 
 /// Loads the key file, and reloads it when it changes. Before the first start, there is none.
@@ -288,7 +253,7 @@ mod tests {
     use super::{file_engine::FileEngine, *};
 
     /// The row in `docs/storage-adapters.md`.
-    static TABLE: &[EngineEntry] = &[EngineEntry::embedded::<FileEngine>()];
+    static TABLE: &[Backend] = &[Backend::embedded::<FileEngine>()];
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_row_in_the_table_of_engines_opens_and_reads_its_stores() {
@@ -297,8 +262,7 @@ mod tests {
         let url = StoreUrl::Engine { engine: &TABLE[0], place };
         contract::a_reopened_log_holds_everything(async || open_log(&url).await.unwrap()).await;
         let id = CommitId(uuid::Uuid::nil());
-        let known = LogIdentity { first: id, position: Position(40), newest: id };
-        let log = open_known_log(&url, Some(known)).await.unwrap();
+        let log = open_known_log(&url, Some(Version::at(Position(40), id))).await.unwrap();
         assert_eq!(log.head().await, Ok(Position(40)));
         log.close().await;
         let log = open_source(&url, &AccessArguments::default()).await.unwrap();

@@ -2,21 +2,18 @@
 
 use std::{
     io::{self, IsTerminal as _},
-    path::{Path, PathBuf},
+    path::Path,
     process::ExitCode,
-    time::Duration,
 };
 
 use adapters::service_client::{self, ServiceClient, ServiceUrl};
 use anyhow::bail;
-use clap::{Args, ValueEnum};
 use serde_json::Value;
 use tokio::time;
 
 use crate::{
-    config::{CA_OPTION, duration},
+    config::{CA_OPTION, HealthArguments, Probe},
     output,
-    store_url::UrlParser,
 };
 
 /// The exit status of an unhealthy service.
@@ -24,37 +21,6 @@ const UNHEALTHY: u8 = 1;
 /// The exit status without a valid response. 2 means wrong usage.
 const NO_RESPONSE: u8 = 3;
 const RESPONSE_MAX: usize = 64 * 1024;
-
-#[derive(Debug, Args)]
-pub(crate) struct HealthArguments {
-    /// URL of the service: `http://HOST:PORT` or `https://HOST:PORT`. Both listeners serve the probes.
-    #[arg(env = "PETSTORE_URL", default_value = "http://127.0.0.1:8080", value_parser = UrlParser::<ServiceUrl>::default())]
-    url: ServiceUrl,
-    /// Which probe to request.
-    #[arg(long, default_value = "ready")]
-    probe: Probe,
-    /// File with the certificates (PEM) to trust for https [default: those of the system]
-    #[arg(long, env = "PETSTORE_CA", value_name = "FILE")]
-    ca: Option<PathBuf>,
-    /// How long to wait for the whole response.
-    #[arg(long, default_value = "5s", value_name = "TIME", value_parser = duration)]
-    timeout: Duration,
-    /// Print the report as JSON on a terminal too.
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Probe {
-    /// Whether the service should get requests (/readyz).
-    Ready,
-    /// Whether the service should get reads (/readyz/reads).
-    Reads,
-    /// Whether the service should get writes (/readyz/writes).
-    Writes,
-    /// Whether the process is alive (/livez).
-    Live,
-}
 
 /// Prints the report of the service: on a terminal as lines, otherwise as JSON. The exit status is 0 if it is healthy.
 #[tokio::main(flavor = "current_thread")]

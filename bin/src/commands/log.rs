@@ -20,7 +20,6 @@ use application::{
     ports::{Fault, LogError},
     transfer::CopyError,
 };
-pub(crate) use find::FindArguments;
 pub(crate) use salvage::Incomplete;
 
 use crate::{
@@ -113,7 +112,7 @@ fn interrupted(command: &LogCommand) -> &'static str {
 fn advise(error: anyhow::Error) -> anyhow::Error {
     let advice = match error.downcast_ref() {
         Some(CopyError::Target(LogError { fault: Fault::TooLarge, .. })) => {
-            "choose another engine, or raise the limit of its servers (NATS: max_payload)"
+            "choose another engine, or raise the limit of its servers"
         }
         Some(CopyError::Target(LogError { fault: Fault::FilesMissing, .. })) => {
             "put the files back or choose an empty target, and start the command again"

@@ -10,12 +10,13 @@ use std::{
 };
 
 use adapters::access::api_keys::KeyHash;
-use application::{Digest, ports::Position, transfer::End};
+use application::{Digest, RequestKey, ports::Position, transfer::End};
 use chrono::{DateTime, NaiveDate, NaiveTime, TimeDelta, Utc};
 use clap::{Args, Subcommand};
+use domain::PetId;
 
-use super::{API_KEY_VARIABLE, StoreArgument, duration, whole_number};
-use crate::{commands::log::FindArguments, store_url::StoreUrl};
+use super::{API_KEY_VARIABLE, StoreArgument, duration, keys::KeyFileArgument, whole_number};
+use crate::{engines::DEFAULT_STORE, store_url::StoreUrl};
 
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// The maximum size of a file with an API key, in bytes.
@@ -103,7 +104,7 @@ pub(crate) enum LogCommand {
         #[arg(long)]
         accept_gaps: bool,
     },
-    /// Print the last commits as lines of JSON, then new ones as they arrive, until interrupted. A sled or SQLite log
+    /// Print the last commits as lines of JSON, then new ones as they arrive, until interrupted. A log in files
     /// can be open in only one process, so the command ends after its last commit; to follow it, use the URL of the
     /// running service.
     Tail {
@@ -134,6 +135,36 @@ pub(crate) struct AcceptArguments {
     pub(crate) yes: bool,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct FindArguments {
+    #[command(flatten)]
+    pub(crate) filter: Filter,
+    /// Print each event as one line of JSON, with the position, id and time of its commit.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) source: SourceArgument,
+    #[command(flatten)]
+    pub(crate) keys: KeyFileArgument,
+}
+
+/// The conditions that an event must meet, all of them. Without any, every event is found.
+#[derive(Debug, Args)]
+pub(crate) struct Filter {
+    /// The id of a pet.
+    #[arg(long, value_name = "ID", value_parser = pet_id)]
+    pub(crate) pet: Option<PetId>,
+    /// The owner of an API key, or the name of its keys, as shown by `petstore keys list`. A name is looked up in --keys.
+    #[arg(long, value_name = "OWNER|NAME")]
+    pub(crate) by: Option<String>,
+    /// Only events from this time on: 2026-11-15, 2026-11-15T08:00:00Z, or how long ago, such as 12h.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) since: Option<DateTime<Utc>>,
+    /// The Idempotency-Key of a request.
+    #[arg(long, value_name = "KEY", value_parser = |key: &str| RequestKey::new(key))]
+    pub(crate) idempotency_key: Option<RequestKey>,
+}
+
 /// The end of the history that is taken.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct UntilArgument {
@@ -152,7 +183,7 @@ pub(crate) struct SourceArgument {
         long,
         env = "PETSTORE_STORE",
         hide_env_values = true,
-        default_value = "sled:petstore-data/log",
+        default_value = DEFAULT_STORE,
         value_name = "URL"
     )]
     pub(crate) store: StoreUrl,
@@ -217,7 +248,7 @@ const TIME_FORMS: &str =
     "a time with its offset such as 2026-11-15T08:00:00Z, a date such as 2026-11-15, or an age such as 12h";
 
 /// Parses a time, the start of a day in UTC, or how long ago it was.
-pub(crate) fn time(text: &str) -> Result<DateTime<Utc>, String> {
+fn time(text: &str) -> Result<DateTime<Utc>, String> {
     point_in_time(text).ok_or_else(|| format!("expected {TIME_FORMS}"))
 }
 
@@ -234,4 +265,9 @@ fn point_in_time(text: &str) -> Option<DateTime<Utc>> {
 fn interval(text: &str) -> Result<Duration, &'static str> {
     let interval = duration(text)?;
     if interval < INTERVAL_MIN { Err("the shortest interval is 100ms") } else { Ok(interval) }
+}
+
+fn pet_id(text: &str) -> Result<PetId, String> {
+    let id = text.parse().map_err(|_| "expected a number from 1 upwards")?;
+    PetId::new(id).map_err(|error| error.to_string())
 }

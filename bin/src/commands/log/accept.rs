@@ -15,7 +15,9 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use super::report;
 use crate::{
     config::{AcceptArguments, StoreArgument},
-    output, wire,
+    output,
+    state_recorder::state_file,
+    wire,
 };
 
 /// The log as it is now.
@@ -45,7 +47,7 @@ pub(super) async fn run(arguments: &AcceptArguments) -> anyhow::Result<()> {
     if state == Path::new("none") {
         bail!("--state none: a node without a state file accepts any log");
     }
-    let Some(file) = wire::state_file(url, state)? else {
+    let Some(file) = state_file(url, state)? else {
         bail!("{url} has no state file: name the store of a node with --store");
     };
     let recorded = match file.read() {
@@ -59,7 +61,7 @@ pub(super) async fn run(arguments: &AcceptArguments) -> anyhow::Result<()> {
         Err(error) => bail!("cannot read the state file {}: {error}", file.file().display()),
     };
     let newest = recorded.as_ref().map_or(Version::START, |recorded| recorded.version());
-    let found = match wire::open_existing_log(url, newest).await {
+    let found = match wire::open_known_log(url, Some(newest)).await {
         Ok(log) => {
             let found = look_at(&*log, recorded.as_ref().ok()).await;
             wire::close_log(&*log).await;

@@ -4,62 +4,18 @@ use std::io::{self, BufWriter, Write as _};
 
 use anyhow::bail;
 use application::{
-    OwnerId, RequestKey,
+    OwnerId,
     log::commit::{Commit, Entry},
     transfer::{self, Tally},
 };
-use chrono::{DateTime, SecondsFormat, Utc};
-use clap::Args;
-use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetStatus};
+use chrono::SecondsFormat;
+use domain::{CategoryId, NewPet, Pet, PetEvent, PetStatus};
 use serde_json::Value;
 
 use crate::{
-    commands::keys::KeyFileArgument,
-    config::{SourceArgument, time},
+    config::{Filter, FindArguments},
     output, wire,
 };
-
-#[derive(Debug, Args)]
-pub(crate) struct FindArguments {
-    #[command(flatten)]
-    filter: Filter,
-    /// Print each event as one line of JSON, with the position, id and time of its commit.
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    source: SourceArgument,
-    #[command(flatten)]
-    keys: KeyFileArgument,
-}
-
-/// The conditions that an event must meet, all of them. Without any, every event is found.
-#[derive(Debug, Args)]
-struct Filter {
-    /// The id of a pet.
-    #[arg(long, value_name = "ID", value_parser = pet_id)]
-    pet: Option<PetId>,
-    /// The owner of an API key, or the name of its keys, as shown by `petstore keys list`. A name is looked up in --keys.
-    #[arg(long, value_name = "OWNER|NAME")]
-    by: Option<String>,
-    /// Only events from this time on: 2026-11-15, 2026-11-15T08:00:00Z, or how long ago, such as 12h.
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    since: Option<DateTime<Utc>>,
-    /// The Idempotency-Key of a request.
-    #[arg(long, value_name = "KEY", value_parser = |key: &str| RequestKey::new(key))]
-    idempotency_key: Option<RequestKey>,
-}
-
-impl Filter {
-    fn matches(&self, by: Option<&OwnerId>, commit: &Commit, entry: &Entry) -> bool {
-        let pet = match &entry.event {
-            PetEvent::Added(pet) => pet.id,
-        };
-        self.pet.is_none_or(|id| id == pet)
-            && by.is_none_or(|by| *by == entry.by)
-            && self.since.is_none_or(|time| commit.time >= time)
-            && self.idempotency_key.as_ref().is_none_or(|key| entry.request_key.as_ref() == Some(key))
-    }
-}
 
 /// Reads and checks the whole history, and prints the matching events.
 pub(super) async fn run(FindArguments { filter, json, source, keys }: &FindArguments) -> anyhow::Result<()> {
@@ -70,7 +26,7 @@ pub(super) async fn run(FindArguments { filter, json, source, keys }: &FindArgum
     let mut found = 0_u64;
     let walked = transfer::walk::<anyhow::Error>(&*log, &mut Tally::default(), async |record, commit| {
         for (index, entry) in commit.entries.iter().enumerate() {
-            if filter.matches(by.as_ref(), commit, entry) {
+            if matches(filter, by.as_ref(), commit, entry) {
                 let line = if *json { as_json(&record.bytes, index)? } else { as_text(commit, entry) };
                 writeln!(out, "{line}")?;
                 found += 1;
@@ -119,7 +75,12 @@ fn as_json(record: &[u8], index: usize) -> io::Result<String> {
     Ok(event.to_string())
 }
 
-fn pet_id(text: &str) -> Result<PetId, String> {
-    let id = text.parse().map_err(|_| "expected a number from 1 upwards")?;
-    PetId::new(id).map_err(|error| error.to_string())
+fn matches(filter: &Filter, by: Option<&OwnerId>, commit: &Commit, entry: &Entry) -> bool {
+    let pet = match &entry.event {
+        PetEvent::Added(pet) => pet.id,
+    };
+    filter.pet.is_none_or(|id| id == pet)
+        && by.is_none_or(|by| *by == entry.by)
+        && filter.since.is_none_or(|time| commit.time >= time)
+        && filter.idempotency_key.as_ref().is_none_or(|key| entry.request_key.as_ref() == Some(key))
 }
