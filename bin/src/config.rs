@@ -32,6 +32,7 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use clap_complete::Shell;
+use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 
 use crate::{
     engines::{Backend, DEFAULT_STORE},
@@ -241,11 +242,12 @@ pub(crate) struct ServeArguments {
     /// flag or separate origins with commas; * allows every origin [default: none]
     #[arg(long, help_heading = "Listening", value_name = "ORIGIN", value_delimiter = ',')]
     pub(crate) cors_origin: Vec<Origin>,
-    /// Log filter: a level (off, error, warn, info, debug, trace), optionally followed by levels for parts of the
-    /// service, for example `info,petstore::http=debug`. Parts: `petstore::{http, keys, log, service, storage}`.
+    /// Log filter: a level (off, error, warn, info, debug, trace), levels for parts of the service, or both, for example
+    /// `info,petstore::http=debug`. Without a level for all, the other parts log nothing. Parts: `petstore::{http, keys, log,
+    /// service, storage}`.
     #[arg(long, help_heading = "Logging", default_value = "info,async_nats=off", value_name = "FILTER",
           value_parser = log_filter)]
-    pub(crate) log: String,
+    pub(crate) log: Targets,
     /// Log every request, not only rejected and failed ones.
     #[arg(long, help_heading = "Logging")]
     pub(crate) access_log: bool,
@@ -393,11 +395,20 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Checks that the filter starts with a level, so that a misspelt level is not taken for the name of a module.
-fn log_filter(text: &str) -> Result<String, String> {
-    match text.split(',').next() {
-        Some("off" | "error" | "warn" | "info" | "debug" | "trace") => Ok(text.to_owned()),
-        Some(_) | None => Err("must begin with off, error, warn, info, debug or trace".into()),
+/// Parses a list of `LEVEL` and `TARGET=LEVEL`. `Targets` alone would take a misspelt level for the name of a target.
+fn log_filter(text: &str) -> Result<Targets, String> {
+    let is_rule = |rule: &str| {
+        let (target, level) = rule.split_once('=').unwrap_or(("petstore", rule));
+        let is_path = target.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_:".contains(&byte));
+        let is_level = !level.is_empty() && level.parse::<LevelFilter>().is_ok();
+        !target.is_empty() && is_path && is_level
+    };
+    match text.split(',').find(|rule| !is_rule(rule)) {
+        Some(wrong) => Err(format!(
+            "{wrong:?} is neither a level (off, error, warn, info, debug, trace) nor PART=LEVEL; for example \
+             info,petstore::http=debug"
+        )),
+        None => text.parse().map_err(|error: ParseError| error.to_string()),
     }
 }
 

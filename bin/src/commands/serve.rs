@@ -25,7 +25,7 @@ use tokio::{
     task::{JoinHandle, spawn_blocking},
 };
 use tracing_appender::non_blocking::NonBlocking;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{Layer as _, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
 use crate::{
     config::{LogFormat, ServeArguments, VERSION},
@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: ServeArguments) -> ExitCode {
 
 fn run_until_signal(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Result<()> {
     arguments.check_listeners()?;
-    start_logging(&arguments, &output.stderr)?;
+    start_logging(&arguments, &output.stderr);
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let outcome = runtime.block_on(serve(arguments, output));
     runtime.shutdown_timeout(THREADS_TIMEOUT);
@@ -285,25 +285,19 @@ fn greeting(store: &StoreUrl, url: &str, pets: usize, first_key: Option<&Path>) 
     )
 }
 
-fn start_logging(arguments: &ServeArguments, stderr: &NonBlocking) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&arguments.log).with_context(|| {
-        format!("--log {} is not a valid filter: use for example info or debug", arguments.log)
-    })?;
+fn start_logging(arguments: &ServeArguments, stderr: &NonBlocking) {
     // Otherwise the formatter prints its errors directly to standard error, which may block.
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(stderr.clone())
-        .log_internal_errors(false);
-    match arguments.log_format {
-        LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).init(),
-        LogFormat::Json => log.json().flatten_event(true).with_span_list(false).init(),
-    }
+    let lines = tracing_subscriber::fmt::layer().with_writer(stderr.clone()).log_internal_errors(false);
+    let lines = match arguments.log_format {
+        LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
+    };
+    tracing_subscriber::registry().with(lines).with(arguments.log.clone()).init();
     // The default report of a panic blocks on standard error.
     panic::set_hook(Box::new(|panic| {
         let panic = panic.to_string().replace('\n', " ");
         tracing::error!(target: "petstore::service", panic, "panicked");
     }));
-    Ok(())
 }
 
 /// A running server, with a handle to stop it.
