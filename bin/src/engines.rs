@@ -108,6 +108,9 @@ static BACKENDS: &[Backend] = &[
     },
 ];
 
+/// The engines that are compiled only with the Cargo feature of the same name.
+const FEATURES: [&str; 4] = ["sqlite", "postgres", "nats", "s3"];
+
 /// A storage engine that a store URL can select.
 pub(crate) struct Backend {
     /// The scheme of its URLs, and its aliases.
@@ -169,6 +172,17 @@ impl Backend {
     /// The engine whose URLs have this scheme.
     pub(crate) fn with_scheme(scheme: &str) -> Option<&'static Self> {
         BACKENDS.iter().find(|backend| backend.schemes.contains(&scheme))
+    }
+
+    /// Says how to get the engine of this scheme, if it exists and this build lacks it.
+    pub(crate) fn how_to_build(scheme: &str) -> Option<String> {
+        let name = if scheme == "postgresql" { "postgres" } else { scheme };
+        let feature =
+            FEATURES.into_iter().find(|feature| *feature == name && Self::with_scheme(name).is_none())?;
+        Some(format!(
+            "this build lacks the engine of {scheme}: URLs: build petstore with the feature {feature} (cargo build --release \
+             --features {feature}), or use a package, which has every engine"
+        ))
     }
 
     pub(crate) fn scheme(&self) -> &'static str {

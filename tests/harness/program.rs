@@ -38,7 +38,7 @@ pub fn program() -> &'static Path {
 /// The program as it is packaged, for benchmarks.
 pub fn packaged_program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| build(&["--package", "bin", "--profile", "dist"]))
+    PROGRAM.get_or_init(|| build(&["--package", "bin", "--features", "servers", "--profile", "dist"]))
 }
 
 fn build(selection: &[&str]) -> PathBuf {
