@@ -30,6 +30,8 @@ pub enum ReadPurpose {
     Use,
     /// The log is checked: the records are read from where they were appended.
     Verify,
+    /// The log may be damaged, and what can be read of it is saved.
+    Salvage,
 }
 
 /// The readable part of a log that may be damaged.
@@ -44,8 +46,8 @@ pub struct SalvagedLog {
 
 impl SalvagedLog {
     /// Wraps a log whose engine stops reading at the first damage.
-    pub async fn new(log: impl LogSource) -> Result<Self, LogError> {
-        Ok(Self { last_known: log.head().await?, log: Arc::new(log), end_is_known: true })
+    pub async fn new(log: Arc<dyn LogSource>) -> Result<Self, LogError> {
+        Ok(Self { last_known: log.head().await?, log, end_is_known: true })
     }
 }
 

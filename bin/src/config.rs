@@ -103,12 +103,16 @@ fn check_for_keys() {
     }
 }
 
-/// Removes an unexpected value from an error: without its flag, a URL or key may hold a secret. A word of letters is shown,
-/// because it may be a misspelt command.
+/// Removes a value that may hold a secret from an error: a wrong URL, or a URL or key without its flag. A word of letters is
+/// shown, because it may be a misspelt command.
 fn without_value(mut error: clap::Error) -> clap::Error {
-    let place = match error.kind() {
-        ErrorKind::UnknownArgument => ContextKind::InvalidArg,
-        ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
+    let place = match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, _) => ContextKind::InvalidArg,
+        (ErrorKind::InvalidSubcommand, _) => ContextKind::InvalidSubcommand,
+        (ErrorKind::ValueValidation, Some(ContextValue::String(argument))) if argument.contains("URL") => {
+            error.insert(ContextKind::InvalidValue, ContextValue::String("…".into()));
+            return error;
+        }
         _ => return error,
     };
     if let Some(ContextValue::String(value)) = error.get(place)
@@ -274,7 +278,7 @@ pub(crate) struct AddressArguments {
 pub(crate) struct StoreArgument {
     #[arg(
         long,
-        help = format!("Where the log is stored: {}", Backend::help()),
+        help = format!("Where the log is stored: {}", Backend::url_forms()),
         env = "PETSTORE_STORE",
         hide_env_values = true,
         default_value = DEFAULT_STORE,
@@ -397,13 +401,11 @@ pub(crate) enum LogFormat {
 
 /// Parses a list of `LEVEL` and `TARGET=LEVEL`. `Targets` alone would take a misspelt level for the name of a target.
 fn log_filter(text: &str) -> Result<Targets, String> {
-    let is_rule = |rule: &str| {
-        let (target, level) = rule.split_once('=').unwrap_or(("petstore", rule));
-        let is_path = target.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_:".contains(&byte));
-        let is_level = !level.is_empty() && level.parse::<LevelFilter>().is_ok();
-        !target.is_empty() && is_path && is_level
+    let has_level = |rule: &str| {
+        let level = rule.split_once('=').map_or(rule, |(_, level)| level);
+        !level.is_empty() && level.parse::<LevelFilter>().is_ok()
     };
-    match text.split(',').find(|rule| !is_rule(rule)) {
+    match text.split(',').find(|rule| !has_level(rule)) {
         Some(wrong) => Err(format!(
             "{wrong:?} is neither a level (off, error, warn, info, debug, trace) nor PART=LEVEL; for example \
              info,petstore::http=debug"
@@ -431,4 +433,22 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     let found = text.to_socket_addrs();
     let found = found.map_err(|error| format!("{error}; expected HOST:PORT, for example 127.0.0.1:8080"))?;
     found.into_iter().next().ok_or_else(|| "the host has no address".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_filter_is_a_list_of_levels_with_and_without_a_target() {
+        for filter in ["info", "off", "info,petstore::http=debug", "petstore::http=debug,petstore::keys=off"]
+        {
+            log_filter(filter).unwrap();
+        }
+        let wrong = "inof info,petstore petstore::http=loud petstore::http= info, a=b=info";
+        for filter in wrong.split(' ').chain([""]) {
+            let error = log_filter(filter).unwrap_err();
+            assert!(error.contains("is neither a level (off, error, warn, info, debug, trace)"), "{error}");
+        }
+    }
 }

@@ -16,10 +16,7 @@ use adapters::event_log::{
     memory::MemoryLog,
     sled::Sled,
 };
-use application::{
-    LogAccess,
-    ports::{EventLog, Fault, LogError, LogSource, Version},
-};
+use application::ports::{EventLog, Fault, LogError, LogSource, Version};
 
 /// The store of a service that names none.
 pub(crate) const DEFAULT_STORE: &str = "sled:petstore-data/log";
@@ -32,84 +29,71 @@ static BACKENDS: &[Backend] = &[
     Backend {
         schemes: &["postgres", "postgresql"],
         location: Location::Server {
-            form: "postgres://USER@HOST/DATABASE",
-            password: "PGPASSWORD or a passfile",
+            form: "postgres://USER@HOST/DATABASE (password in PGPASSWORD or a passfile)",
             log_name: PostgresLog::name_in,
         },
         open: |url, known| {
             Box::pin(async move {
-                Ok(Arc::new(match known {
-                    None => PostgresLog::open(&url).await?,
-                    Some(newest) => PostgresLog::open_preferring(&url, newest).await?,
-                }) as Log)
+                match known {
+                    None => log(PostgresLog::open(&url).await),
+                    Some(newest) => log(PostgresLog::open_preferring(&url, newest).await),
+                }
             })
         },
-        read: |url, _| {
-            Box::pin(async move { Ok(Arc::new(PostgresLog::open_existing(&url).await?) as Source) })
-        },
-        salvage: |url| {
-            Box::pin(async move { SalvagedLog::new(PostgresLog::open_existing(&url).await?).await })
-        },
+        read: |url, _| Box::pin(async move { source(PostgresLog::open_existing(&url).await) }),
     },
     #[cfg(feature = "nats")]
     Backend {
         schemes: &["nats"],
         location: Location::Server {
-            form: "nats://HOST:PORT/STREAM",
-            password: "NATS_PASSWORD or a creds file",
+            form: "nats://HOST:PORT/STREAM (password in NATS_PASSWORD or a creds file)",
             log_name: NatsLog::name_in,
         },
         open: |url, known| {
             Box::pin(async move {
-                Ok(Arc::new(match known {
-                    None => NatsLog::open(&url).await?,
-                    Some(_) => NatsLog::open_existing(&url).await?,
-                }) as Log)
+                match known {
+                    None => log(NatsLog::open(&url).await),
+                    Some(_) => log(NatsLog::open_existing(&url).await),
+                }
             })
         },
-        read: |url, _| Box::pin(async move { Ok(Arc::new(NatsLog::open_existing(&url).await?) as Source) }),
-        salvage: |url| Box::pin(async move { SalvagedLog::new(NatsLog::salvage(&url).await?).await }),
+        read: |url, purpose| {
+            Box::pin(async move {
+                match purpose {
+                    ReadPurpose::Use | ReadPurpose::Verify => source(NatsLog::open_existing(&url).await),
+                    ReadPurpose::Salvage => source(NatsLog::salvage(&url).await),
+                }
+            })
+        },
     },
     #[cfg(feature = "s3")]
     Backend {
         schemes: &["s3"],
         location: Location::Server {
-            form: "s3://BUCKET/PREFIX",
-            password: "AWS_SECRET_ACCESS_KEY",
+            form: "s3://BUCKET/PREFIX (password in AWS_SECRET_ACCESS_KEY)",
             log_name: ObjectLog::name_in,
         },
         open: |url, known| {
             Box::pin(async move {
-                let variables = Variables::of_this_process();
-                Ok(Arc::new(match known {
-                    None => ObjectLog::open(&url, &variables).await?,
-                    Some(_) => ObjectLog::open_existing(&url, &variables).await?,
-                }) as Log)
+                match known {
+                    None => log(ObjectLog::open(&url, &Variables::of_this_process()).await),
+                    Some(_) => log(ObjectLog::open_existing(&url, &Variables::of_this_process()).await),
+                }
             })
         },
         read: |url, purpose| {
             Box::pin(async move {
-                let log = ObjectLog::read_only(&url, &Variables::of_this_process(), purpose).await?;
-                Ok(Arc::new(log) as Source)
-            })
-        },
-        salvage: |url| {
-            Box::pin(async move {
-                SalvagedLog::new(ObjectLog::salvage(&url, &Variables::of_this_process()).await?).await
+                source(ObjectLog::read_only(&url, &Variables::of_this_process(), purpose).await)
             })
         },
     },
     Backend {
         schemes: &["memory"],
         location: Location::Memory,
-        open: |_, _| Box::pin(async { Ok(Arc::<MemoryLog>::default() as Log) }),
-        read: |_, _| Box::pin(async { Ok(Arc::<MemoryLog>::default() as Source) }),
-        salvage: |_| Box::pin(async { SalvagedLog::new(MemoryLog::default()).await }),
+        open: |_, _| Box::pin(async { log(Ok(MemoryLog::default())) }),
+        read: |_, _| Box::pin(async { source(Ok(MemoryLog::default())) }),
     },
 ];
-
-/// The engines that are compiled only with the Cargo feature of the same name.
-const FEATURES: [&str; 4] = ["sqlite", "postgres", "nats", "s3"];
 
 /// A storage engine that a store URL can select.
 pub(crate) struct Backend {
@@ -121,23 +105,23 @@ pub(crate) struct Backend {
     pub(crate) open: fn(String, Option<Version>) -> Opening<Log>,
     /// Opens an existing log read-only.
     pub(crate) read: fn(String, ReadPurpose) -> Opening<Source>,
-    /// Finds every readable record of a log that may be damaged, without changing it.
-    pub(crate) salvage: fn(String) -> Opening<SalvagedLog>,
 }
 
 /// Where an engine keeps its logs, which determines what follows the scheme in a URL.
 pub(crate) enum Location {
     /// A path on this machine.
-    Path,
+    Path {
+        /// Finds every readable record of a log that may be damaged, without changing it.
+        salvage: fn(String) -> Opening<SalvagedLog>,
+    },
     /// Servers, which nodes can share. The engine gets the whole URL.
     #[cfg_attr(
         not(any(feature = "nats", feature = "postgres", feature = "s3")),
         expect(dead_code, reason = "this build has no such engine")
     )]
     Server {
+        /// The form of its URLs, and where the password belongs, because other users can see a URL.
         form: &'static str,
-        /// Where its password belongs, because other users can see a URL.
-        password: &'static str,
         /// Returns the name of the log that a URL selects, by which it is recognised after a restart; `None` if the URL
         /// selects none. It contains no password.
         log_name: fn(&str) -> Option<String>,
@@ -155,17 +139,14 @@ impl Backend {
     pub(crate) const fn embedded<E: embedded::Engine>() -> Self {
         Self {
             schemes: &[E::NAME],
-            location: Location::Path,
+            location: Location::Path { salvage: |path| blocking(move || ReadOnlyLog::salvage::<E>(path)) },
             open: |path, known| {
-                blocking(move || {
-                    Ok(Arc::new(match known {
-                        None => EmbeddedLog::<E>::open(path)?,
-                        Some(_) => EmbeddedLog::<E>::open_existing(path)?,
-                    }) as Log)
+                blocking(move || match known {
+                    None => log(EmbeddedLog::<E>::open(path)),
+                    Some(_) => log(EmbeddedLog::<E>::open_existing(path)),
                 })
             },
-            read: |path, _| blocking(move || Ok(Arc::new(ReadOnlyLog::open::<E>(path)?) as Source)),
-            salvage: |path| blocking(move || ReadOnlyLog::salvage::<E>(path)),
+            read: |path, _| blocking(move || source(ReadOnlyLog::open::<E>(path))),
         }
     }
 
@@ -174,11 +155,13 @@ impl Backend {
         BACKENDS.iter().find(|backend| backend.schemes.contains(&scheme))
     }
 
-    /// Says how to get the engine of this scheme, if it exists and this build lacks it.
+    /// Says how to get an engine that this build lacks. Each has a Cargo feature; `None` if there is no such engine.
     pub(crate) fn how_to_build(scheme: &str) -> Option<String> {
-        let name = if scheme == "postgresql" { "postgres" } else { scheme };
-        let feature =
-            FEATURES.into_iter().find(|feature| *feature == name && Self::with_scheme(name).is_none())?;
+        let feature = match scheme {
+            "postgresql" => "postgres",
+            "sqlite" | "postgres" | "nats" | "s3" => scheme,
+            _ => return None,
+        };
         Some(format!(
             "this build lacks the engine of {scheme}: URLs: build petstore with the feature {feature} (cargo build --release \
              --features {feature}), or use a package, which has every engine"
@@ -189,42 +172,27 @@ impl Backend {
         self.schemes[0]
     }
 
-    /// Whether other nodes may write to the same log.
-    pub(crate) fn access(&self) -> LogAccess {
-        match self.location {
-            Location::Path | Location::Memory => LogAccess::Exclusive,
-            Location::Server { .. } => LogAccess::Shared,
-        }
-    }
-
-    /// The URL forms of all engines, for messages.
+    /// The URL forms of all engines.
     pub(crate) fn url_forms() -> String {
         BACKENDS.iter().map(Self::url_form).collect::<Vec<_>>().join(", ")
     }
 
-    /// The URL forms of all engines, with what an operator has to know about each.
-    pub(crate) fn help() -> String {
-        let help = |backend: &Self| {
-            let form = backend.url_form();
-            match backend.location {
-                Location::Path => form,
-                Location::Server { password, .. } => {
-                    format!("{form} (password in {password}, not in the URL)")
-                }
-                Location::Memory => format!("{form} (lost when the process ends)"),
-            }
-        };
-        BACKENDS.iter().map(help).collect::<Vec<_>>().join(", ")
-    }
-
-    /// The form of this engine's URLs, for messages.
+    /// The form of this engine's URLs.
     pub(crate) fn url_form(&self) -> String {
         match self.location {
-            Location::Path => format!("{}:PATH", self.scheme()),
+            Location::Path { .. } => format!("{}:PATH", self.scheme()),
             Location::Server { form, .. } => form.to_owned(),
-            Location::Memory => format!("{}:", self.scheme()),
+            Location::Memory => format!("{}: (lost when the process ends)", self.scheme()),
         }
     }
+}
+
+fn log<L: EventLog>(opened: Result<L, LogError>) -> Result<Log, LogError> {
+    Ok(Arc::new(opened?))
+}
+
+fn source<L: LogSource>(opened: Result<L, LogError>) -> Result<Source, LogError> {
+    Ok(Arc::new(opened?))
 }
 
 /// Opening an embedded engine blocks on the disk.

@@ -15,7 +15,7 @@ use adapters::{
 };
 use application::{
     Options, PetStore, ReplayProgress,
-    ports::{Clock as _, EventLog, Fault, LogError, Position, Version},
+    ports::{Clock as _, EventLog, Fault, LogError, LogIdentity, Position, Version},
 };
 use tokio::time::{self, Instant};
 
@@ -39,8 +39,8 @@ pub(crate) async fn open_log(url: &StoreUrl) -> Result<Log, LogError> {
     open_known_log(url, None).await
 }
 
-/// Opens a log of which a commit is known, if possible on a server that holds this commit. If it is missing, the error is
-/// [`Fault::AnotherLog`], and it is not created, because it would be in the way of a restore.
+/// Opens the log. If a commit of it is known, a server that holds this commit is preferred, and a missing log is
+/// [`Fault::AnotherLog`]: a new one would be in the way of a restore.
 pub(crate) async fn open_known_log(url: &StoreUrl, known: Option<Version>) -> Result<Log, LogError> {
     let (engine, place) = engine_of(url)?;
     (engine.open)(place, known).await
@@ -67,7 +67,10 @@ pub(crate) async fn close_log(log: &dyn EventLog) {
 /// Finds every readable record, without changing the store.
 pub(crate) async fn salvage(url: &StoreUrl) -> Result<SalvagedLog, LogError> {
     let (engine, place) = engine_of(url)?;
-    (engine.salvage)(place).await.map_err(advise_if_in_use)
+    if let Location::Path { salvage } = engine.location {
+        return salvage(place).await.map_err(advise_if_in_use);
+    }
+    SalvagedLog::new((engine.read)(place, ReadPurpose::Salvage).await?).await
 }
 
 /// Says how to read the log of a running service, if that has the store open.
@@ -87,15 +90,14 @@ pub(crate) async fn salvage_copy(url: &StoreUrl, access: &AccessArguments) -> Re
     if let StoreUrl::Engine { .. } = url {
         return salvage(url).await;
     }
-    let log = open_source(url, access).await?;
-    Ok(SalvagedLog { last_known: log.head().await?, log, end_is_known: true })
+    SalvagedLog::new(open_source(url, access).await?).await
 }
 
 /// Returns the engine of a store, and its place there. Fails for a running service, and for a store of another user.
 pub(crate) fn engine_of(url: &StoreUrl) -> Result<(&'static Backend, String), LogError> {
     match url {
         StoreUrl::Engine { engine, place } => {
-            if matches!(engine.location, Location::Path) {
+            if matches!(engine.location, Location::Path { .. }) {
                 check_owner(Path::new(place)).map_err(|error| Fault::CannotOpen.error(error))?;
             }
             Ok((engine, place.clone()))
@@ -163,7 +165,7 @@ async fn try_to_open_store(
     let pets_max = arguments.max_pets;
     let recorder = StateRecorder::new(url, arguments.state_directory().as_deref())?;
     let known = recorder.read(url)?;
-    let log = open_known_log(url, known.map(|known| known.version())).await?;
+    let log = open_known_log(url, known.map(LogIdentity::version)).await?;
     let durability = log.durability();
     if durability.level < required {
         return Err(Fault::CannotOpen.error(format!(

@@ -66,6 +66,15 @@ fn with_json_a_failed_startup_is_reported_as_json() {
     }
 }
 
+#[test]
+fn a_part_of_the_service_logs_at_its_own_level() {
+    let mut app = App::start_with(&["--log", "info,petstore::http=off"]);
+    app.get("/v1/nowhere").error(404, "not_found");
+    assert!(app.terminate().success());
+    let (_, log) = app.printed();
+    assert!(log.contains(" ready pets=0") && !log.contains("petstore::http"), "{log}");
+}
+
 /// Starts a service whose standard error goes to this file, as with `2>>FILE` in a shell.
 fn start_with_log_in(file: &str) -> App {
     let mut app = App::stopped("memory:", &["--admin-listen", "127.0.0.1:0"]);

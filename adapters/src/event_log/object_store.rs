@@ -148,11 +148,6 @@ impl ObjectLog {
         Self::attach(bucket, log, purpose).await
     }
 
-    /// Opens a log that may have lost objects, to read the remaining ones.
-    pub async fn salvage(url: &str, variables: &Variables) -> Result<Self, LogError> {
-        Self::read_only(url, variables, ReadPurpose::Verify).await
-    }
-
     /// The name of the log that a URL selects. `None` if the URL selects none.
     pub fn name_in(url: &str) -> Option<String> {
         bucket::parse(url).map(|(bucket, prefix)| format!("s3:{bucket}/{prefix}"))

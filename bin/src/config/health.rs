@@ -6,12 +6,11 @@ use adapters::service_client::ServiceUrl;
 use clap::{Args, ValueEnum};
 
 use super::duration;
-use crate::store_url::UrlParser;
 
 #[derive(Debug, Args)]
 pub(crate) struct HealthArguments {
     /// URL of the service: `http://HOST:PORT` or `https://HOST:PORT`. Both listeners serve the probes.
-    #[arg(env = "PETSTORE_URL", default_value = "http://127.0.0.1:8080", value_parser = UrlParser::<ServiceUrl>::default())]
+    #[arg(env = "PETSTORE_URL", default_value = "http://127.0.0.1:8080")]
     pub(crate) url: ServiceUrl,
     /// Which probe to request.
     #[arg(long, default_value = "ready")]

@@ -17,6 +17,18 @@ use crate::{
     output, wire,
 };
 
+impl Filter {
+    fn matches(&self, by: Option<&OwnerId>, commit: &Commit, entry: &Entry) -> bool {
+        let pet = match &entry.event {
+            PetEvent::Added(pet) => pet.id,
+        };
+        self.pet.is_none_or(|id| id == pet)
+            && by.is_none_or(|by| *by == entry.by)
+            && self.since.is_none_or(|time| commit.time >= time)
+            && self.idempotency_key.as_ref().is_none_or(|key| entry.request_key.as_ref() == Some(key))
+    }
+}
+
 /// Reads and checks the whole history, and prints the matching events.
 pub(super) async fn run(FindArguments { filter, json, source, keys }: &FindArguments) -> anyhow::Result<()> {
     let by =
@@ -26,7 +38,7 @@ pub(super) async fn run(FindArguments { filter, json, source, keys }: &FindArgum
     let mut found = 0_u64;
     let walked = transfer::walk::<anyhow::Error>(&*log, &mut Tally::default(), async |record, commit| {
         for (index, entry) in commit.entries.iter().enumerate() {
-            if matches(filter, by.as_ref(), commit, entry) {
+            if filter.matches(by.as_ref(), commit, entry) {
                 let line = if *json { as_json(&record.bytes, index)? } else { as_text(commit, entry) };
                 writeln!(out, "{line}")?;
                 found += 1;
@@ -73,14 +85,4 @@ fn as_json(record: &[u8], index: usize) -> io::Result<String> {
         event[field] = record[field].take();
     }
     Ok(event.to_string())
-}
-
-fn matches(filter: &Filter, by: Option<&OwnerId>, commit: &Commit, entry: &Entry) -> bool {
-    let pet = match &entry.event {
-        PetEvent::Added(pet) => pet.id,
-    };
-    filter.pet.is_none_or(|id| id == pet)
-        && by.is_none_or(|by| *by == entry.by)
-        && filter.since.is_none_or(|time| commit.time >= time)
-        && filter.idempotency_key.as_ref().is_none_or(|key| entry.request_key.as_ref() == Some(key))
 }
