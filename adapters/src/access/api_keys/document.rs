@@ -3,7 +3,7 @@
 //! Unknown fields are rejected: such a field may be a restriction from another version or a misspelt `revoked`, and
 //! ignoring it would accept a key that must be rejected.
 
-use std::{collections::HashSet, path::Path};
+use std::{collections::HashSet, fmt, path::Path};
 
 use application::OwnerId;
 use chrono::{DateTime, Datelike as _, SecondsFormat, Utc};
@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use toml::value::Datetime;
 
 use super::{
-    file::{KeyFileError, broken},
     key::{KeyHash, is_id},
     record::KeyRecord,
 };
@@ -61,16 +60,17 @@ struct StoredKey {
     revoked: Option<Datetime>,
 }
 
-pub(super) fn parse(content: &[u8], path: &Path) -> Result<Vec<KeyRecord>, KeyFileError> {
+/// Parses the file at `path`. An error says what to do.
+pub(super) fn parse(content: &[u8], path: &Path) -> Result<Vec<KeyRecord>, String> {
     let text = str::from_utf8(content).map_err(|_| broken(path, "it is not UTF-8 text"))?;
     let invalid = |error: toml::de::Error| broken(path, one_line(text, &error));
     let Versioned { version } = toml::from_str(text).map_err(invalid)?;
     if version != KEY_FILE_VERSION {
-        return Err(KeyFileError::Unusable(format!(
+        return Err(format!(
             "the key file {} has format version {version}, and this petstore reads only {KEY_FILE_VERSION}: run the petstore \
              that wrote it, or restore a backup",
             path.display()
-        )));
+        ));
     }
     let file: File = toml::from_str(text).map_err(invalid)?;
     let mut ids = HashSet::with_capacity(file.key.len());
@@ -84,6 +84,12 @@ pub(super) fn parse(content: &[u8], path: &Path) -> Result<Vec<KeyRecord>, KeyFi
         }
     };
     file.key.into_iter().zip(1..).map(parse).collect()
+}
+
+/// The error of a file whose content breaks a rule.
+pub(super) fn broken(path: &Path, what: impl fmt::Display) -> String {
+    let path = path.display();
+    format!("the key file {path} cannot be used: {what}; correct the file or the path, or restore a backup")
 }
 
 pub(super) fn write(records: &[KeyRecord]) -> String {

@@ -72,17 +72,21 @@ impl KeyFile {
                 self.path.display()
             )),
             io::ErrorKind::NotFound => KeyFileError::Missing(self.path.clone()),
-            io::ErrorKind::InvalidInput | io::ErrorKind::FileTooLarge => broken(&self.path, error),
+            io::ErrorKind::InvalidInput | io::ErrorKind::FileTooLarge => self.broken(error),
             _ => io_error("read", &self.path)(error),
         })
     }
 
     pub(super) fn parse(&self, content: &[u8]) -> Result<Vec<KeyRecord>, KeyFileError> {
-        let records = document::parse(content, &self.path)?;
+        let records = document::parse(content, &self.path).map_err(KeyFileError::Unusable)?;
         if records.len() > Self::KEYS_MAX {
-            return Err(broken(&self.path, format!("it holds more than {} keys", Self::KEYS_MAX)));
+            return Err(self.broken(format!("it holds more than {} keys", Self::KEYS_MAX)));
         }
         Ok(records)
+    }
+
+    fn broken(&self, what: impl fmt::Display) -> KeyFileError {
+        KeyFileError::Unusable(document::broken(&self.path, what))
     }
 
     /// Rejects a file that other users could change or replace.
@@ -151,14 +155,6 @@ pub(super) fn io_error(action: &str, path: &Path) -> impl FnOnce(io::Error) -> K
         let path = path.display();
         KeyFileError::Unusable(format!("cannot {action} {path}: {cause}; check the path and its permissions"))
     }
-}
-
-/// The error of a file whose content breaks a rule.
-pub(super) fn broken(path: &Path, what: impl fmt::Display) -> KeyFileError {
-    KeyFileError::Unusable(format!(
-        "the key file {} cannot be used: {what}; correct the file or the path, or restore a backup",
-        path.display()
-    ))
 }
 
 #[cfg(test)]
