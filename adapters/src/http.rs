@@ -12,6 +12,7 @@ mod error;
 mod fallback;
 mod middleware;
 mod pages;
+mod request_context;
 mod server;
 mod settings;
 
@@ -27,25 +28,21 @@ use axum::{
     middleware::from_fn_with_state,
     routing::{any, get},
 };
-use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, future::BoxFuture};
 use tokio::net::TcpListener;
 
 pub use api::openapi::{API_VERSION, document};
 pub use app_state::AppState;
-pub use middleware::{
-    client_address::TrustedProxy,
-    cors::{Origin, Origins},
+pub use server::{Tls, TlsError, listen};
+pub use settings::{
+    ContactUrl, HttpSettings, InvalidSetting, ListenerSettings, Origin, Origins, ServerUrl, TrustedProxy,
 };
-pub use server::{ListenerSettings, Tls, TlsError, listen};
-pub use settings::{ContactUrl, HttpSettings, InvalidSetting, ServerUrl};
 
 use admin::{log, metrics, probes};
 use api::{orders, pets};
 use authentication::has_valid_key;
-use middleware::{
-    framing::require_local_host,
-    observe::{RequestContext, RouteGroup, observe},
-};
+use middleware::{framing::require_local_host, observe::observe};
+use request_context::{RequestContext, RouteGroup};
 
 /// The methods that the routes have. Web pages may use them, and every other method is one value in the metrics.
 static METHODS: [Method; 3] = [Method::GET, Method::HEAD, Method::POST];
@@ -116,28 +113,23 @@ fn header_value(text: String) -> HeaderValue {
 pub fn serve(
     listener: TcpListener,
     state: Arc<AppState>,
-    settings: ListenerSettings,
     shutdown: BoxFuture<'static, ()>,
 ) -> BoxFuture<'static, ()> {
     let router = public(&state);
-    Box::pin(server::run("public", listener, router, state, settings, shutdown))
+    let public = state.public.clone();
+    let stopped = shutdown.inspect(move |()| state.drain());
+    server::run(listener, public, router, stopped.boxed()).boxed()
 }
 
 /// Serves probes, metrics and the log on the admin listener, like [`serve`].
 pub fn serve_admin(
     listener: TcpListener,
     state: Arc<AppState>,
-    settings: ListenerSettings,
     shutdown: BoxFuture<'static, ()>,
 ) -> BoxFuture<'static, ()> {
     let address = listener.local_addr().map_or(Ipv4Addr::UNSPECIFIED.into(), |address| address.ip());
     let router = admin(&state, address);
-    let shutdown = {
-        let state = state.clone();
-        async move {
-            shutdown.await;
-            state.ending.send_replace(true);
-        }
-    };
-    Box::pin(server::run("admin", listener, router, state, settings, Box::pin(shutdown)))
+    let admin = state.admin.clone();
+    let stopped = shutdown.map(move |()| _ = state.ending.send_replace(true));
+    server::run(listener, admin, router, stopped.boxed()).boxed()
 }

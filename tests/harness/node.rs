@@ -1,14 +1,14 @@
 //! A node inside the test's own process: the real `PetStore` on a log that the test chooses, without HTTP.
 
 use std::{
-    future,
+    fs, future,
     net::{Ipv4Addr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
 
 use adapters::{
-    access::{Authenticator, KeyId, Principal, RejectedKey, Scopes},
+    access::api_keys::{ApiKeys, KeyFile},
     http::{self, AppState, HttpSettings, ListenerSettings},
     read_model::MemoryReadModel,
     system::SystemClock,
@@ -18,6 +18,18 @@ use application::{
     ports::{EventLog, Fault},
 };
 use domain::{Pet, test_values::named};
+use tempfile::TempDir;
+
+/// A key file with the key `key`.
+const KEYS: &str = r#"
+version = 1
+[[key]]
+id = "2c70e12b7a06"
+name = "test"
+hash = "2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683"
+scopes = ["read", "write"]
+created = 2026-01-02T03:04:05Z
+"#;
 
 /// Opens a node on this log, which must be sound.
 pub async fn open_node(log: Arc<dyn EventLog>, access: LogAccess) -> PetStore {
@@ -27,37 +39,25 @@ pub async fn open_node(log: Arc<dyn EventLog>, access: LogAccess) -> PetStore {
         .expect("the log is sound")
 }
 
-/// Accepts every key.
-struct AnyKey;
-
-impl Authenticator for AnyKey {
-    fn authenticate(&self, _: &str) -> Result<Arc<Principal>, RejectedKey> {
-        let id = KeyId("1".into());
-        let (owner, name, scopes) = (id.as_owner(), "every key".into(), Scopes::READ_WRITE);
-        Ok(Arc::new(Principal { owner, id, name, scopes, allowance: None, usage: Arc::default() }))
-    }
-
-    fn check(&self, _: &KeyId) -> Result<Scopes, RejectedKey> {
-        Ok(Scopes::READ_WRITE)
-    }
-}
-
-/// Serves a node over HTTP to clients with any key, and returns where it listens.
+/// Serves a node over HTTP to clients with the key `key`, and returns where it listens.
 pub async fn serve_node(store: Arc<PetStore>) -> SocketAddr {
     let listener = http::listen((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
     let address = listener.local_addr().expect("an address");
-    tokio::spawn(http::serve(listener, state_of(store), settings(), Box::pin(future::pending())));
+    tokio::spawn(http::serve(listener, state_of(store), Box::pin(future::pending())));
     address
 }
 
 fn state_of(store: Arc<PetStore>) -> Arc<AppState> {
-    let state = Arc::new(AppState::new(Arc::new(AnyKey), HttpSettings::default()));
+    let directory = TempDir::new().expect("a directory");
+    let file = directory.path().join("keys.toml");
+    fs::write(&file, KEYS).expect("a file");
+    let keys = ApiKeys::open(KeyFile::at(file), Arc::new(SystemClock), None).expect("the file is valid");
+    let drain = Duration::ZERO;
+    let limits = ListenerSettings { drain, ..ListenerSettings::default() };
+    let settings = HttpSettings { public: limits, admin: limits, ..HttpSettings::default() };
+    let state = Arc::new(AppState::new(keys, settings, None, || 0));
     state.open(store);
     state
-}
-
-fn settings() -> ListenerSettings {
-    ListenerSettings { connections_max: 10_000, connections_per_address: None, drain: Duration::ZERO }
 }
 
 /// A request for a pet with this name, without a request key.

@@ -20,7 +20,6 @@ use std::{
     time::Duration,
 };
 
-use crate::access::{Allowance, Authenticator, KeyId, Principal, RateLimit, RejectedKey, Scopes};
 use application::ports::Clock;
 use chrono::{DateTime, Utc};
 use data_encoding::HEXLOWER;
@@ -38,7 +37,10 @@ pub use self::{
     lifecycle::{Issued, NewKey},
     record::{KeyName, KeyRecord, KeyState},
 };
-use crate::log_once::{Change, LogOnce};
+use crate::{
+    access::{Allowance, KeyId, Principal, RateLimit, RejectedKey, Scopes},
+    log_once::{Change, LogOnce},
+};
 
 /// The active keys. They follow the key file. While it is broken or missing, the previously loaded keys stay active.
 pub struct ApiKeys {
@@ -213,35 +215,34 @@ impl ApiKeys {
         loaded.lacks_keys = lacks_keys;
     }
 
-    /// Returns the owner of the active key with this hash.
-    fn check_hash(&self, hash: &KeyHash) -> Result<Arc<Principal>, RejectedKey> {
-        let keys = self.keys.read();
-        let entry = keys.get(&hash.id_bytes()).filter(|entry| entry.record.hash == *hash);
+    /// Returns the principal of this key if it is valid now: known, not revoked, not expired.
+    pub fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RejectedKey> {
+        let (keys, hash) = (self.keys.read(), KeyHash::of_text(key));
+        let entry = keys.get(&hash.id_bytes()).filter(|entry| entry.record.hash == hash);
         entry.ok_or(RejectedKey::Unknown)?.check(self.clock.now()).cloned()
     }
-}
 
-impl Authenticator for ApiKeys {
-    fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RejectedKey> {
-        self.check_hash(&KeyHash::of_text(key))
-    }
-
-    fn check(&self, id: &KeyId) -> Result<Scopes, RejectedKey> {
+    /// Returns the scopes that a key has now, by its id, or rejects it if it is no longer valid. Called again before a write
+    /// and during long responses.
+    pub fn check(&self, id: &KeyId) -> Result<Scopes, RejectedKey> {
         let keys = self.keys.read();
         let id = HEXLOWER.decode(id.0.as_bytes()).ok().and_then(|id| id.try_into().ok());
         let entry = id.and_then(|id: [u8; ID_BYTES]| keys.get(&id)).ok_or(RejectedKey::Unknown)?;
         entry.check(self.clock.now()).map(|principal| principal.scopes)
     }
 
-    fn principals(&self) -> Vec<Arc<Principal>> {
+    /// The principals of all keys, for metrics.
+    pub fn principals(&self) -> Vec<Arc<Principal>> {
         self.keys.read().values().map(|entry| entry.principal.clone()).collect()
     }
 
-    fn expiries(&self) -> Vec<(String, DateTime<Utc>)> {
+    /// The next expiry of each key name, for metrics. Names without a key that expires are absent.
+    pub fn expiries(&self) -> Vec<(String, DateTime<Utc>)> {
         expiry::by_name(&self.keys.read(), self.clock.now())
     }
 
-    fn is_usable(&self) -> bool {
+    /// Whether the key file can be read, so that changes of it take effect, for metrics.
+    pub fn is_usable(&self) -> bool {
         !self.is_unusable.load(Relaxed)
     }
 }
@@ -298,4 +299,4 @@ impl KeyEntry {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

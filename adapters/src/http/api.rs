@@ -4,7 +4,7 @@ pub(crate) mod conditional;
 pub(crate) mod deprecation;
 mod field;
 mod idempotency;
-pub(crate) mod json_body;
+mod json_body;
 pub(crate) mod list_query;
 pub(crate) mod log_position;
 mod new_pet;

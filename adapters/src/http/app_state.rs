@@ -1,35 +1,35 @@
 //! The state that all requests share: the store once it is open, the keys, and whether the service is stopping.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use application::{PetStore, ReplayProgress};
-use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
 use super::{
-    admin::log::LOG_READERS_MAX,
     error::ApiError,
     middleware::{failed_auth::FailedAuth, request_log::RequestLog, request_metrics::RequestMetrics},
-    server::{OpenConnections, Tls},
-    settings::HttpSettings,
+    server::{Listener, Tls},
+    settings::{HttpSettings, LOG_READERS_MAX},
 };
-use crate::access::Authenticator;
+use crate::access::api_keys::ApiKeys;
 
 /// The state of the HTTP adapter. It exists before the store is open, because the probes need it.
 pub struct AppState {
-    pub(super) keys: Arc<dyn Authenticator>,
-    pub(super) request_log: RequestLog,
+    pub(super) keys: Arc<ApiKeys>,
+    pub(super) request_log: Arc<RequestLog>,
     pub(super) failed_auth: Option<FailedAuth>,
     pub(super) metrics: RequestMetrics,
     pub(super) settings: HttpSettings,
     /// Returns the number of dropped log lines, for the metrics.
-    pub dropped_log_lines: Box<dyn Fn() -> u64 + Send + Sync>,
-    /// Serves HTTPS with this certificate; without it, plain HTTP.
-    pub tls: Option<Arc<Tls>>,
-    pub(super) listeners: Mutex<Vec<Arc<OpenConnections>>>,
+    pub(super) dropped_log_lines: Box<dyn Fn() -> u64 + Send + Sync>,
+    pub(super) public: Arc<Listener>,
+    pub(super) admin: Arc<Listener>,
     /// A permit for each response of `/log`.
     pub(super) log_readers: Arc<Semaphore>,
     /// The progress that the probes show until the store is open.
@@ -41,22 +41,34 @@ pub struct AppState {
 }
 
 impl AppState {
-    /// A service without a store: `/v1` gets 503.
-    pub fn new(keys: Arc<dyn Authenticator>, settings: HttpSettings) -> Self {
+    /// A service without a store: `/v1` gets 503. With a certificate, both listeners serve HTTPS, otherwise plain HTTP.
+    /// `dropped_log_lines` returns the number of dropped log lines, for the metrics.
+    pub fn new(
+        keys: Arc<ApiKeys>,
+        settings: HttpSettings,
+        tls: Option<Arc<Tls>>,
+        dropped_log_lines: impl Fn() -> u64 + Send + Sync + 'static,
+    ) -> Self {
+        let request_log = Arc::new(RequestLog::new(&settings));
+        let listener = |name, limits| {
+            let request_log = request_log.clone();
+            let log_unparsed = move |peer: IpAddr, error: &str| request_log.record_unparsed(peer, error);
+            Listener::new(name, limits, &settings, tls.clone(), log_unparsed)
+        };
         Self {
             keys,
-            request_log: RequestLog::new(&settings),
             failed_auth: settings.failed_auth_limit.map(FailedAuth::new),
             metrics: RequestMetrics::default(),
-            settings,
-            dropped_log_lines: Box::new(|| 0),
-            tls: None,
-            listeners: Mutex::default(),
+            dropped_log_lines: Box::new(dropped_log_lines),
+            public: listener("public", settings.public),
+            admin: listener("admin", settings.admin),
             log_readers: Arc::new(Semaphore::new(LOG_READERS_MAX)),
             replay: Arc::default(),
             store: OnceLock::new(),
             draining: AtomicBool::new(false),
             ending: watch::Sender::default(),
+            request_log,
+            settings,
         }
     }
 

@@ -17,23 +17,13 @@ use super::{
     api::log_position,
     app_state::AppState,
     error::ApiError,
-    middleware::{observe::RequestContext, rate_limit},
-    server::InFlightRequest,
+    middleware::rate_limit,
+    request_context::{Authenticated, RequestContext},
 };
-use crate::access::{Authenticator, Balance, Principal, Scope, Scopes};
+use crate::access::{Principal, Scope, Scopes, api_keys::ApiKeys};
 
 /// The beginning of the `Authorization` header, in any case.
 const SCHEME: &[u8] = b"bearer ";
-
-/// The owner of a valid key. The extractor also rejects a key over its rate limit.
-#[derive(Clone)]
-pub(crate) struct Authenticated {
-    pub(crate) principal: Arc<Principal>,
-    /// The remainder of the rate limit after this request.
-    pub(crate) balance: Option<Balance>,
-    pub(crate) address: IpAddr,
-    in_flight: Arc<InFlightRequest>,
-}
 
 impl Authenticated {
     /// Rejects a client whose key lacks a scope. The connection counts as proven only after this check.
@@ -48,7 +38,7 @@ impl Authenticated {
 pub(crate) struct Client {
     store: Arc<PetStore>,
     pub(crate) principal: Arc<Principal>,
-    keys: Arc<dyn Authenticator>,
+    keys: Arc<ApiKeys>,
     /// The commit that the response must show at least.
     position: Option<LogPosition>,
 }
@@ -86,6 +76,7 @@ impl FromRequestParts<Arc<AppState>> for Client {
     }
 }
 
+/// Also rejects a key over its rate limit.
 impl FromRequestParts<Arc<AppState>> for Authenticated {
     type Rejection = ApiError;
 

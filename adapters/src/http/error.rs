@@ -13,7 +13,7 @@ use axum::{
 use serde_json::json;
 use thiserror::Error;
 
-use super::api::json_body::BODY_MAX;
+use super::settings::BODY_MAX;
 use crate::access::{RejectedKey, Scope};
 
 /// The media type of the API.

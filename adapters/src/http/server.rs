@@ -9,25 +9,22 @@ mod eviction;
 mod request_body;
 mod tls;
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc};
 
-use axum::{Router, serve::Listener};
+use axum::{Router, serve};
 use futures_util::future::BoxFuture;
 use tokio::{
-    net::{TcpListener, TcpSocket},
+    net::{TcpListener, TcpSocket, tcp::OwnedReadHalf},
     sync::watch,
     task::JoinSet,
     time,
 };
 
-use self::{activity::Activity, connection::Socket};
-use super::{app_state::AppState, middleware::client_address::is_trusted};
+use self::{activity::Activity, connection::Receiver};
 
 pub use tls::{Tls, TlsError};
 
-pub(super) use activity::InFlightRequest;
-pub(super) use eviction::{MEMORY_MAX, OpenConnections};
-pub(super) use request_body::DRAIN_MAX;
+pub(super) use activity::{InFlightRequest, Listener};
 
 /// The kernel's buffers for sent data and for received data, in bytes: they count as memory of the service.
 const SOCKET_BUFFER: u32 = 128 * 1024;
@@ -47,29 +44,16 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Limits on connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ListenerSettings {
-    /// Maximum number of open connections.
-    pub connections_max: usize,
-    /// Maximum number of open connections per client address. Does not apply to trusted proxies.
-    pub connections_per_address: Option<usize>,
-    /// How long requests in flight may take to finish after the shutdown signal.
-    pub drain: Duration,
-}
-
-/// Serves until `shutdown` completes, then finishes requests in flight within [`ListenerSettings::drain`]. `name` is that of the
-/// listener in the metrics.
+/// Serves until `shutdown` completes, then finishes requests in flight within [`ListenerSettings::drain`].
+///
+/// [`ListenerSettings::drain`]: super::settings::ListenerSettings::drain
 pub(super) async fn run(
-    name: &'static str,
-    mut listener: TcpListener,
+    mut tcp: TcpListener,
+    listener: Arc<Listener>,
     router: Router,
-    state: Arc<AppState>,
-    settings: ListenerSettings,
     mut shutdown: BoxFuture<'static, ()>,
 ) {
-    let open = Arc::new(OpenConnections::new(name, settings.connections_max));
-    state.listeners.lock().push(open.clone());
+    let limits = listener.limits;
     let (drain, draining) = watch::channel(false);
     let mut connections = JoinSet::new();
     loop {
@@ -79,21 +63,20 @@ pub(super) async fn run(
             Some(_) = connections.join_next() => continue,
             // axum skips errors of a single connection. It logs any other error and retries after a second, or as soon as
             // a connection ends. Evicted connections have to close their sockets first.
-            accepted = Listener::accept(&mut listener), if connections.len() <= settings.connections_max => accepted,
+            accepted = serve::Listener::accept(&mut tcp), if connections.len() <= limits.connections_max => accepted,
         };
-        let peer = peer.ip().to_canonical();
-        let is_proxy = is_trusted(&state.settings.trusted_proxies, peer);
-        let activity = Activity::begin(&open, peer, settings.connections_per_address.filter(|_| !is_proxy));
+        let activity = Activity::begin(&listener, peer.ip().to_canonical());
+        let (receiving, sending) = stream.into_split();
         // The kernel would keep what the client has not read for minutes. A failure means that the connection has ended.
-        let socket = Socket::new(stream, activity, |stream| drop(stream.set_zero_linger()));
-        connections.spawn(connection::serve(socket, router.clone(), state.clone(), draining.clone()));
+        let discard_unread = |half: &OwnedReadHalf| drop(half.as_ref().set_zero_linger());
+        let socket = tokio::io::join(Receiver::new(receiving, activity.clone(), discard_unread), sending);
+        connections.spawn(connection::serve(socket, activity, router.clone(), draining.clone()));
     }
-    drop(listener);
-    state.drain();
+    drop(tcp);
     drain.send_replace(true);
-    open.drain();
+    listener.drain();
     let drained = async { while connections.join_next().await.is_some() {} };
-    if time::timeout(settings.drain, drained).await.is_err() {
+    if time::timeout(limits.drain, drained).await.is_err() {
         tracing::warn!(target: "petstore::http", connections = connections.len(), "closing connections that did not finish in time");
         connections.shutdown().await;
     }

@@ -1,12 +1,27 @@
-//! The operator's settings of the HTTP service, and the URLs in them.
+//! The operator's settings of the HTTP service, the URLs and addresses in them, and the limits that several modules need.
 
-use std::str::FromStr;
+use std::{net::IpAddr, str::FromStr, sync::Arc, time::Duration};
 
-use axum::http::{Uri, uri::Scheme};
+use axum::http::{
+    HeaderValue, Uri,
+    uri::{Authority, Scheme},
+};
+use ipnet::IpNet;
 use thiserror::Error;
 
-use super::middleware::{client_address::TrustedProxy, cors::Origins};
 use crate::access::RateLimit;
+
+/// Maximum size of a request body, in bytes. A pet takes less than 2 KiB.
+pub(super) const BODY_MAX: usize = 64 * 1024;
+
+/// Maximum number of bytes of a body that are drained. A client that sends more may get a broken pipe instead of the response.
+pub(super) const DRAIN_MAX: u64 = 4 * 1024 * 1024;
+
+/// Maximum memory of the requests on all connections of a listener, in bytes.
+pub(super) const MEMORY_MAX: usize = 64 * 1024 * 1024;
+
+/// Maximum number of responses of `/log` in progress: each holds a batch of records and reads the disk.
+pub(super) const LOG_READERS_MAX: usize = 16;
 
 /// The settings that an operator chooses.
 #[derive(Debug, Clone, Default)]
@@ -25,7 +40,33 @@ pub struct HttpSettings {
     pub failed_auth_limit: Option<RateLimit>,
     /// Whether every request is logged, not only rejected and failed ones.
     pub access_log: bool,
+    /// The limits of the public listener.
+    pub public: ListenerSettings,
+    /// The limits of the admin listener.
+    pub admin: ListenerSettings,
 }
+
+/// Limits on connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListenerSettings {
+    /// Maximum number of open connections.
+    pub connections_max: usize,
+    /// Maximum number of open connections per client address. Does not apply to trusted proxies.
+    pub connections_per_address: Option<usize>,
+    /// How long requests in flight may take to finish after the shutdown signal.
+    pub drain: Duration,
+}
+
+/// A proxy, or a range of them, whose reports about client addresses are trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TrustedProxy(pub(super) IpNet);
+
+/// The scheme, host and port of a web page, as browsers write it, or `*` for all pages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin(pub(super) HeaderValue);
+
+/// The pages that may call the service.
+pub type Origins = Arc<[Origin]>;
 
 /// The public URL of a service, ending in the version of the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,13 +79,46 @@ pub struct ContactUrl(pub(super) String);
 /// A setting that cannot be parsed; holds what is expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("expected {0}")]
-pub struct InvalidSetting(pub(super) &'static str);
+pub struct InvalidSetting(&'static str);
+
+impl Default for ListenerSettings {
+    fn default() -> Self {
+        Self { connections_max: 10_000, connections_per_address: None, drain: Duration::from_secs(10) }
+    }
+}
 
 impl ServerUrl {
     /// Its scheme, host and port: what a browser asks for permission to call.
     pub(super) fn origin(&self) -> &str {
         let end = self.0.match_indices('/').nth(2).map_or(self.0.len(), |(path, _)| path);
         &self.0[..end]
+    }
+}
+
+impl FromStr for TrustedProxy {
+    type Err = InvalidSetting;
+
+    fn from_str(text: &str) -> Result<Self, InvalidSetting> {
+        let address = text.parse::<IpAddr>().map(|address| address.to_canonical().into());
+        let range = address.or_else(|_| text.parse());
+        range.map(Self).map_err(|_| InvalidSetting("an IP address or range, such as 10.0.0.0/8"))
+    }
+}
+
+impl FromStr for Origin {
+    type Err = InvalidSetting;
+
+    fn from_str(text: &str) -> Result<Self, InvalidSetting> {
+        let (scheme, host) = text.split_once("://").unwrap_or_default();
+        let default_port = if scheme == "http" { ":80" } else { ":443" };
+        let is_origin = ["http", "https"].contains(&scheme)
+            && host.parse::<Authority>().is_ok_and(|host| !host.as_str().contains('@'))
+            && !host.ends_with(default_port)
+            && text == text.to_ascii_lowercase();
+        let origin = HeaderValue::try_from(text).ok().filter(|_| is_origin || text == "*");
+        origin.map(Self).ok_or(InvalidSetting(
+            "* or http(s)://HOST[:PORT] in lower case, without a path, a user or the default port",
+        ))
     }
 }
 
@@ -85,6 +159,16 @@ fn web_url(text: &str) -> Option<Uri> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_proxy_is_an_address_or_a_range() {
+        for text in ["10.0.0.1", "10.0.0.0/8", "2001:db8::/32", "::1"] {
+            assert!(text.parse::<TrustedProxy>().is_ok(), "{text}");
+        }
+        for text in ["", "proxy", "10.0.0.0/33", "10.0.0.1:80", "*"] {
+            assert!(text.parse::<TrustedProxy>().is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn a_contact_is_a_web_page_or_a_mail_address() {

@@ -13,7 +13,7 @@ use std::{
 
 use adapters::{
     access::api_keys::ApiKeys,
-    http::{self, AppState, ListenerSettings, Tls},
+    http::{self, AppState, HttpSettings, ListenerSettings, Tls},
 };
 use anyhow::{Context as _, anyhow, bail};
 use application::{Health, LogAccess, PetStore, ports::Fault};
@@ -80,35 +80,32 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
     let scheme = if tls.is_some() { "https" } else { "http" };
     reload_on_hangup(keys.clone(), tls.clone())?;
 
-    let mut state = AppState::new(keys.clone(), arguments.http_settings());
     let dropped_lines = output.stderr.error_counter();
     tokio::spawn(service_output::report_dropped_lines(dropped_lines.clone()));
-    state.dropped_log_lines = Box::new(move || dropped_lines.dropped_lines() as u64);
-    state.tls.clone_from(&tls);
-    let state = Arc::new(state);
     let shares = share_descriptors(&arguments);
-    let settings = ListenerSettings {
+    let public = ListenerSettings {
         connections_max: shares.clients,
         connections_per_address: arguments.connections_per_address.map(|most| most as usize),
         drain: arguments.drain,
     };
+    let admin = ListenerSettings { connections_max: shares.admin, connections_per_address: None, ..public };
+    let settings = HttpSettings { public, admin, ..arguments.http_settings() };
+    let dropped_log_lines = move || dropped_lines.dropped_lines() as u64;
+    let state = Arc::new(AppState::new(keys.clone(), settings, tls, dropped_log_lines));
     let listen_to_clients = || {
         let (listener, address) = listen(arguments.listen, "--listen")?;
         output.print_line(format_args!("petstore {VERSION} listens on {scheme}://{address}"));
         anyhow::Ok((listener, address))
     };
     let serve_clients = |(listener, address): (TcpListener, SocketAddr)| {
-        (RunningServer::start(|stopped| http::serve(listener, state.clone(), settings, stopped)), address)
+        (RunningServer::start(|stopped| http::serve(listener, state.clone(), stopped)), address)
     };
     let early = (!arguments.listen_when_ready).then(listen_to_clients).transpose()?.map(serve_clients);
     let mut admin = None;
     if let Some(address) = arguments.admin_listen {
         let (listener, address) = listen(address, "--admin-listen")?;
         output.print_line(format_args!("probes, metrics and the log on {scheme}://{address}"));
-        let settings =
-            ListenerSettings { connections_max: shares.admin, connections_per_address: None, ..settings };
-        let serve = |stopped| http::serve_admin(listener, state.clone(), settings, stopped);
-        admin = Some(RunningServer::start(serve));
+        admin = Some(RunningServer::start(|stopped| http::serve_admin(listener, state.clone(), stopped)));
     }
 
     // A separate task, so that a hanging close after a cancelled opening cannot block this one.

@@ -17,6 +17,37 @@ impl Clock for SetClock {
     }
 }
 
+impl ApiKeys {
+    /// The keys with these texts and scopes, in no file.
+    pub(crate) fn of<'a>(keys: impl IntoIterator<Item = (&'a str, Scopes)>) -> Arc<Self> {
+        let created = DateTime::UNIX_EPOCH;
+        let entry = |(key, scopes): (&str, _)| {
+            let (hash, name) = (KeyHash::of_text(key), key.parse().unwrap());
+            let (owner, never) = (hash.id().as_owner(), None);
+            let record = KeyRecord {
+                hash,
+                owner,
+                name,
+                scopes,
+                rate_limit: None,
+                created,
+                expires: never,
+                overlap_until: never,
+                revoked: never,
+            };
+            (hash.id_bytes(), Arc::new(KeyEntry::new(record, None, None)))
+        };
+        Arc::new(Self {
+            file: KeyFile::at("keys.toml"),
+            clock: Arc::new(SetClock(Mutex::new(created))),
+            rate_limit: None,
+            keys: RwLock::new(keys.into_iter().map(entry).collect()),
+            loaded: Mutex::default(),
+            is_unusable: AtomicBool::new(false),
+        })
+    }
+}
+
 struct Fixture {
     _directory: TempDir,
     file: KeyFile,

@@ -33,13 +33,10 @@ use crate::{
             number,
         },
         app_state::AppState,
-        authentication::Authenticated,
         error::ApiError,
+        request_context::Authenticated,
     },
 };
-
-/// Maximum number of responses in progress: each holds a batch of records and reads the disk.
-pub(crate) const LOG_READERS_MAX: usize = 16;
 
 /// The longest interval between two lines for a follower; an empty line fills it.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);

@@ -31,11 +31,11 @@ use prometheus_client::{
 
 use crate::access::{Principal, Scope};
 use crate::http::{
-    admin::log::LOG_READERS_MAX,
     app_state::AppState,
-    authentication::Authenticated,
     error::ApiError,
-    server::{MEMORY_MAX, OpenConnections},
+    request_context::Authenticated,
+    server::Listener,
+    settings::{LOG_READERS_MAX, MEMORY_MAX},
 };
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -128,22 +128,22 @@ fn readiness(registry: &mut Registry, state: &AppState) {
 }
 
 fn connections(registry: &mut Registry, state: &AppState) {
-    let listeners = state.listeners.lock().clone();
-    let mut gauges = |name, help, value: fn(&OpenConnections) -> usize| {
-        let value = |listener| ConstGauge::new(value(listener) as u64);
+    let listeners = [&state.public, &state.admin];
+    let mut gauges = |name, help, value: fn(&Listener) -> usize| {
+        let value = |listener: &Arc<Listener>| ConstGauge::new(value(listener) as u64);
         let gauges = listeners.iter().map(|listener| ([("listener", listener.name)], value(listener)));
         registry.register(name, help, Series(gauges.collect()));
     };
-    gauges("petstore_http_connections", "Open connections by listener", OpenConnections::open);
+    gauges("petstore_http_connections", "Open connections by listener", Listener::open);
     gauges("petstore_http_connections_limit", "Maximum number of open connections", |listener| {
-        listener.limit
+        listener.limits.connections_max
     });
     let help =
         "Memory of requests in flight: heads, bodies received so far, and responses not yet read by clients";
     gauges("petstore_http_in_flight_bytes", help, |listener| listener.held.load(Relaxed));
     let help = "Maximum memory of requests in flight; above it, connections are evicted";
     gauges("petstore_http_in_flight_bytes_limit", help, |_| MEMORY_MAX);
-    let evicted = |listener: &OpenConnections| ConstCounter::new(listener.evicted.load(Relaxed));
+    let evicted = |listener: &Arc<Listener>| ConstCounter::new(listener.evicted.load(Relaxed));
     let evicted = listeners.iter().map(|listener| ([("listener", listener.name)], evicted(listener)));
     let help = "Connections closed because the slots or the memory of the listener, or the slots of an address, ran out";
     registry.register("petstore_http_connections_evicted", help, Series(evicted.collect()));
@@ -152,7 +152,7 @@ fn connections(registry: &mut Registry, state: &AppState) {
     let help = "Log lines dropped because standard error was not read in time";
     registry.register("petstore_log_lines_dropped", help, ConstCounter::new((state.dropped_log_lines)()));
     let help = "Expiry of the TLS certificate, in seconds since 1970";
-    let expiry = state.tls.as_ref().map(|tls| tls.expires().timestamp());
+    let expiry = state.public.tls.as_ref().map(|tls| tls.expires().timestamp());
     register_known(registry, [("petstore_tls_certificate_expiry_timestamp_seconds", help, expiry)]);
 }
 
@@ -252,37 +252,20 @@ impl EncodeMetric for Buckets {
 mod tests {
     use http_body_util::BodyExt as _;
 
-    use crate::access::{Authenticator, KeyId, KeyUsage, RejectedKey, Scopes};
-
     use super::*;
-    use crate::http::settings::HttpSettings;
-
-    /// As many keys as there may be series, and seven more. Each was used once.
-    struct ManyKeys;
-
-    impl Authenticator for ManyKeys {
-        fn authenticate(&self, _: &str) -> Result<Arc<Principal>, RejectedKey> {
-            Err(RejectedKey::Unknown)
-        }
-
-        fn check(&self, _: &KeyId) -> Result<Scopes, RejectedKey> {
-            Err(RejectedKey::Unknown)
-        }
-
-        fn principals(&self) -> Vec<Arc<Principal>> {
-            let principal = |number: usize| {
-                let id = KeyId(format!("{number:012x}").into());
-                let usage = Arc::new(KeyUsage { requests: 1.into(), ..KeyUsage::default() });
-                let (owner, name) = (id.as_owner(), format!("key {number}"));
-                Arc::new(Principal { id, owner, name, scopes: Scopes::READ_WRITE, allowance: None, usage })
-            };
-            (0..KEYS_MAX + 7).map(principal).collect()
-        }
-    }
+    use crate::{
+        access::{Scopes, api_keys::ApiKeys},
+        http::settings::HttpSettings,
+    };
 
     #[tokio::test]
     async fn keys_over_the_limit_share_one_series() {
-        let state = Arc::new(AppState::new(Arc::new(ManyKeys), HttpSettings::default()));
+        let names: Vec<_> = (0..KEYS_MAX + 7).map(|number| format!("key {number}")).collect();
+        let keys = ApiKeys::of(names.iter().map(|name| (&**name, Scopes::READ_WRITE)));
+        for principal in keys.principals() {
+            principal.usage.requests.fetch_add(1, Relaxed);
+        }
+        let state = Arc::new(AppState::new(keys, HttpSettings::default(), None, || 0));
         let shown = show(State(state)).await.into_body().collect().await.unwrap().to_bytes();
         let lines = str::from_utf8(&shown).unwrap().lines();
         let lines: Vec<_> = lines.filter(|line| line.starts_with("petstore_key_requests_total{")).collect();

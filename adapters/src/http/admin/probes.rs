@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use crate::http::{
     app_state::AppState,
     error::{JSON, not_ready},
-    middleware::observe::RequestContext,
+    request_context::RequestContext,
 };
 
 const READY: &str = "ready";

@@ -13,13 +13,10 @@ use axum::{
 use http_body_util::BodyExt as _;
 use tokio::time;
 
-use crate::http::error::ApiError;
-
-/// Maximum size of a request body, in bytes. A pet takes less than 2 KiB.
-pub(crate) const BODY_MAX: usize = 64 * 1024;
+use crate::http::{error::ApiError, settings::BODY_MAX};
 
 /// Timeout for a complete request body.
-pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A complete body that is declared as JSON; it is not parsed yet.
 pub(crate) struct JsonBody(pub(crate) Vec<u8>);

@@ -2,18 +2,15 @@
 //!
 //! tower-http's `CorsLayer` would respond to every `OPTIONS` request before authentication.
 
-use std::{
-    str::FromStr,
-    sync::{Arc, LazyLock},
-};
+use std::sync::LazyLock;
 
 use axum::{
     extract::Request,
-    http::{HeaderMap, HeaderValue, Method, StatusCode, header, uri::Authority},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
 
-use crate::http::{METHODS, settings::InvalidSetting};
+use crate::http::{METHODS, settings::Origin};
 
 /// The methods that a page may use.
 static ALLOWED_METHODS: LazyLock<HeaderValue> = LazyLock::new(|| {
@@ -36,13 +33,6 @@ const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static(
 const MAX_AGE: HeaderValue = HeaderValue::from_static("7200");
 
 const ANY: HeaderValue = HeaderValue::from_static("*");
-
-/// The scheme, host and port of a web page, as browsers write it, or `*` for all pages.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Origin(HeaderValue);
-
-/// The pages that may call the service.
-pub type Origins = Arc<[Origin]>;
 
 /// The value of `Access-Control-Allow-Origin` for a request, if its page is an allowed one.
 pub(crate) fn allowed_origin(origins: &[Origin], headers: &HeaderMap) -> Option<HeaderValue> {
@@ -75,21 +65,4 @@ pub(crate) fn preflight(request: &Request, allowed: Option<&HeaderValue>) -> Opt
         ];
         (StatusCode::NO_CONTENT, headers).into_response()
     })
-}
-
-impl FromStr for Origin {
-    type Err = InvalidSetting;
-
-    fn from_str(text: &str) -> Result<Self, InvalidSetting> {
-        let (scheme, host) = text.split_once("://").unwrap_or_default();
-        let default_port = if scheme == "http" { ":80" } else { ":443" };
-        let is_origin = ["http", "https"].contains(&scheme)
-            && host.parse::<Authority>().is_ok_and(|host| !host.as_str().contains('@'))
-            && !host.ends_with(default_port)
-            && text == text.to_ascii_lowercase();
-        let origin = HeaderValue::try_from(text).ok().filter(|_| is_origin || text == "*");
-        origin.map(Self).ok_or(InvalidSetting(
-            "* or http(s)://HOST[:PORT] in lower case, without a path, a user or the default port",
-        ))
-    }
 }

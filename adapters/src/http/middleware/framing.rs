@@ -15,8 +15,10 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 
-use super::observe::RequestContext;
-use crate::http::{app_state::AppState, authentication::has_valid_key, error::ApiError, server::DRAIN_MAX};
+use crate::http::{
+    app_state::AppState, authentication::has_valid_key, error::ApiError, request_context::RequestContext,
+    settings::DRAIN_MAX,
+};
 
 /// Rejects an ambiguous request. HTTP/1.0 requests need no `Host`.
 pub(crate) fn check(request: &Request) -> Result<(), ApiError> {

@@ -3,12 +3,12 @@
 //!
 //! One `from_fn` instead of a stack of layers: nine tower layers made a list of 20 pets 14 % slower.
 
-use std::{any::Any, net::IpAddr, panic::AssertUnwindSafe, sync::Arc, time::Instant};
+use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Instant};
 
 use axum::{
-    extract::{MatchedPath, Request, State},
+    extract::{Request, State},
     http::{
-        Extensions, HeaderValue, Method, Uri,
+        HeaderValue, Method,
         header::{CACHE_CONTROL, CONNECTION, USER_AGENT, X_CONTENT_TYPE_OPTIONS},
     },
     middleware::Next,
@@ -21,50 +21,20 @@ use futures_util::{
 use tracing::{Instrument as _, Span};
 
 use super::{
-    client_address,
-    cors::{self, Origins},
-    framing, rate_limit,
+    client_address, cors, framing, rate_limit,
     request_id::{TRACEPARENT, X_REQUEST_ID, request_id, trace_id},
     request_log::shortened,
 };
-use crate::access::Principal;
 use crate::http::{
     METHODS,
     api::log_position::{LOG_POSITION, log_position},
     app_state::AppState,
-    authentication::{Authenticated, authenticate},
+    authentication::authenticate,
     error::ApiError,
+    request_context::{Authenticated, RequestContext, RouteGroup},
     server::InFlightRequest,
+    settings::Origins,
 };
-
-/// A group of routes that are observed alike.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RouteGroup {
-    /// Every handler needs a valid API key.
-    Protected,
-    /// No request needs a key.
-    Open,
-    /// The files of the pages. They share one series in the metrics.
-    Pages,
-}
-
-/// The context of a request, for `observe`, the extractors and the request log. Extractors find it in the extensions.
-pub(crate) struct RequestContext {
-    group: RouteGroup,
-    route: Option<MatchedPath>,
-    /// The address of the client, as far as trusted proxies report it.
-    pub(crate) client_address: IpAddr,
-    pub(crate) in_flight: Arc<InFlightRequest>,
-    /// The owner of the key, on routes that need one. Only authenticated clients see the position of the log.
-    pub(crate) authenticated: Result<Authenticated, ApiError>,
-    pub(crate) method: Method,
-    pub(crate) uri: Uri,
-    pub(crate) user_agent: Option<HeaderValue>,
-    pub(crate) traceparent: Option<HeaderValue>,
-    /// The origin of the web page behind the request, if it is an allowed one.
-    origin: Option<HeaderValue>,
-    body_may_remain: bool,
-}
 
 /// Handles a request from its arrival to its response. `origins` are the web pages that may call this listener.
 // Not an `async fn`: its future would store the request twice, and be almost twice as large.
@@ -104,11 +74,6 @@ pub(crate) fn observe(
 }
 
 impl RequestContext {
-    /// The context of a request that has passed `observe`.
-    pub(crate) fn of(extensions: &Extensions) -> &Self {
-        extensions.get::<Arc<Self>>().expect("every router has this middleware")
-    }
-
     fn new(state: &AppState, origins: &Origins, group: RouteGroup, request: &mut Request) -> Self {
         let in_flight = request.extensions_mut().remove::<Arc<InFlightRequest>>();
         let in_flight = in_flight.expect("every connection adds its request in flight");
@@ -128,23 +93,9 @@ impl RequestContext {
         }
     }
 
-    /// The route as the metrics and the request log name it: its template, or one value for all unknown paths.
-    pub(crate) fn route(&self) -> &str {
-        match self.group {
-            RouteGroup::Pages => "pages",
-            RouteGroup::Protected | RouteGroup::Open => {
-                self.route.as_ref().map_or("other", MatchedPath::as_str)
-            }
-        }
-    }
-
     /// The method as the metrics name it: one value for all that no route has.
     fn known_method(&self) -> &'static str {
         METHODS.iter().find(|known| **known == self.method).map_or("other", Method::as_str)
-    }
-
-    pub(crate) fn principal(&self) -> Option<&Arc<Principal>> {
-        self.authenticated.as_ref().ok().map(|authenticated| &authenticated.principal)
     }
 
     /// The response to a request that must not reach a handler: invalid framing, or a CORS preflight.

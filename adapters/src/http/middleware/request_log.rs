@@ -15,11 +15,8 @@ use axum::response::Response;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use tokio::time;
 
-use super::{
-    observe::RequestContext,
-    request_id::{X_REQUEST_ID, trace_id},
-};
-use crate::http::{error::ApiError, settings::HttpSettings};
+use super::request_id::{X_REQUEST_ID, trace_id};
+use crate::http::{error::ApiError, request_context::RequestContext, settings::HttpSettings};
 
 /// Maximum rate of lines of one kind, after a burst. With [`TEXT_MAX`], a flood of one kind writes less than 1 GB per day.
 const LINES_PER_SECOND_MAX: NonZeroU32 = NonZeroU32::new(10).expect("ten is not zero");

@@ -1,16 +1,19 @@
-//! The activity of one connection: its requests in flight, the memory that they hold, and the deadlines of its client.
+//! The open connections of a listener: their requests in flight, the memory that they hold, and the deadlines of their
+//! clients.
 //!
 //! hyper does not disconnect a client that sends nothing, its header timeout also ends idle connections, and it has no
 //! write timeout. Therefore [`Activity`] records received bytes, requests and the chunks of responses, and
-//! [`Activity::expired`] ends the connection at its deadline. A byte that the client sends or reads extends no deadline.
+//! [`Activity::supervise`] ends the connection at its deadline. A byte that the client sends or reads extends no deadline.
 
 use std::{
+    collections::BTreeMap,
     future::poll_fn,
     net::IpAddr,
+    ops::RangeBounds,
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     task::{Poll, ready},
     time::Duration,
@@ -24,11 +27,20 @@ use axum::{
 use futures_util::task::AtomicWaker;
 use ipnet::IpNet;
 use parking_lot::Mutex;
-use tokio::time::{self, Instant};
+use tokio::{
+    sync::Semaphore,
+    time::{self, Instant},
+};
 use tokio_util::sync::PollSemaphore;
 
-use super::eviction::{Group, MEMORY_FREED, MEMORY_MAX, OpenConnections};
-use crate::http::middleware::client_address::network;
+use super::{
+    eviction::{Candidate, ConnectionKey, Group, choose},
+    tls::Tls,
+};
+use crate::http::{
+    middleware::client_address::{is_trusted, network},
+    settings::{HttpSettings, ListenerSettings, MEMORY_MAX, TrustedProxy},
+};
 
 /// Timeout for a request head and the TLS handshake, from the accept, the first byte or the previous response.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -56,19 +68,125 @@ pub(super) const READ_BUDGET: usize = 8 * 1024;
 /// Maximum overhead of a connection: bytes beyond those that its requests, bodies and responses account for.
 const OVERHEAD_MAX: usize = 1024 * 1024;
 
-/// The bytes that a client may send for each byte of a body that it sends, and of a response that it reads: frames and TLS
+/// The overhead that a client may have for each byte of a body that it sends, and of a response that it reads: frames and TLS
 /// records of one byte each. A request accounts for as many bytes as the memory that it is counted with.
-const BYTES_PER_BYTE: usize = 64;
+const OVERHEAD_PER_BYTE: usize = 64;
+
+/// An eviction compares all connections, and so must be rare: it frees 1/8 of the memory, or 1/64 of the slots, of the
+/// listener or of an address.
+const MEMORY_FREED: usize = MEMORY_MAX / 8;
+const SLOTS_FREED_PART: usize = 64;
+
+/// A listener: its limits, and its open connections with the memory that they hold.
+pub(in crate::http) struct Listener {
+    /// Its name in the metrics.
+    pub(in crate::http) name: &'static str,
+    pub(in crate::http) limits: ListenerSettings,
+    pub(in crate::http) tls: Option<Arc<Tls>>,
+    trusted_proxies: Vec<TrustedProxy>,
+    /// Logs a request that the HTTP parser rejects, with the address of the peer.
+    pub(super) log_unparsed: Box<dyn Fn(IpAddr, &str) + Send + Sync>,
+    /// The memory of all connections, in bytes.
+    pub(in crate::http) held: AtomicUsize,
+    /// The memory of evicted connections, which is free when their tasks have ended.
+    evicted_held: AtomicUsize,
+    pub(in crate::http) evicted: AtomicU64,
+    accepted: AtomicU64,
+    /// One permit, for connections with much overhead.
+    overhead_permit: Arc<Semaphore>,
+    connections: Mutex<BTreeMap<ConnectionKey, Arc<Activity>>>,
+}
+
+impl Listener {
+    pub(in crate::http) fn new(
+        name: &'static str,
+        limits: ListenerSettings,
+        settings: &HttpSettings,
+        tls: Option<Arc<Tls>>,
+        log_unparsed: impl Fn(IpAddr, &str) + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            name,
+            limits,
+            tls,
+            trusted_proxies: settings.trusted_proxies.clone(),
+            log_unparsed: Box::new(log_unparsed),
+            held: AtomicUsize::default(),
+            evicted_held: AtomicUsize::default(),
+            evicted: AtomicU64::default(),
+            accepted: AtomicU64::default(),
+            overhead_permit: Arc::new(Semaphore::new(1)),
+            connections: Mutex::default(),
+        })
+    }
+
+    pub(in crate::http) fn open(&self) -> usize {
+        self.connections.lock().len()
+    }
+
+    /// Gives unproven connections little time to end.
+    pub(super) fn drain(&self) {
+        self.connections.lock().values().for_each(|connection| connection.drain());
+    }
+
+    /// Adds a connection. Evicts others if all slots, or all slots of its address, are taken.
+    fn insert(&self, connection: Arc<Activity>) {
+        let mut open = self.connections.lock();
+        let kept = |limit| limit - limit / SLOTS_FREED_PART - 1;
+        let (address, all) = (connection.key.0, self.limits.connections_max);
+        let same_address = (address, 0)..=(address, u64::MAX);
+        if let Some(limit) = self.limits.connections_per_address
+            && !is_trusted(&self.trusted_proxies, connection.peer)
+            && open.range(same_address.clone()).count() >= limit
+        {
+            self.evict(&mut open, same_address, |_| 1, limit, kept(limit));
+        }
+        if open.len() >= all {
+            self.evict(&mut open, .., |_| 1, all, kept(all));
+        }
+        open.insert(connection.key, connection);
+    }
+
+    /// Evicts connections if more than the maximum memory is in use.
+    fn free_memory(&self) {
+        let mut open = self.connections.lock();
+        // Another thread may have done it.
+        if self.held.load(Relaxed) > MEMORY_MAX {
+            self.evict(&mut open, .., |state| state.held, MEMORY_MAX, MEMORY_MAX - MEMORY_FREED);
+        }
+    }
+
+    /// Closes connections until the others hold at most `kept` of `limit`. Their slots and memory are free at once.
+    fn evict(
+        &self,
+        open: &mut BTreeMap<ConnectionKey, Arc<Activity>>,
+        keys: impl RangeBounds<ConnectionKey>,
+        amount: fn(&ConnectionState) -> usize,
+        limit: usize,
+        kept: usize,
+    ) {
+        let candidates = open.range(keys).map(|(key, connection)| {
+            let state = connection.state.lock();
+            let order = state.eviction_order(connection.accepted);
+            Candidate { key: *key, group: state.group(key.0), amount: amount(&state), order }
+        });
+        for key in choose(candidates, limit, kept) {
+            if let Some(connection) = open.remove(&key) {
+                connection.evict();
+                self.evicted.fetch_add(1, Relaxed);
+            }
+        }
+    }
+}
 
 /// The activity of one connection, shared by its stream, its requests and its watchdog.
 pub(super) struct Activity {
-    /// The network of the client, and a number in the order of the accepts.
-    pub(super) key: (IpNet, u64),
+    key: ConnectionKey,
     /// The address of the client, or of a proxy.
     pub(super) peer: IpAddr,
-    pub(super) accepted: Instant,
+    accepted: Instant,
     pub(super) state: Mutex<ConnectionState>,
-    listener: Arc<OpenConnections>,
+    pub(super) listener: Arc<Listener>,
     watchdog: AtomicWaker,
 }
 
@@ -85,7 +203,7 @@ pub(super) struct ConnectionState {
     /// The version of the last request.
     version: Option<Version>,
     /// The memory of the connection, in bytes.
-    pub(super) held: usize,
+    held: usize,
     /// The part of it that was received, and belongs neither to a request nor to a body yet.
     unparsed: usize,
     /// When the first of these bytes arrived.
@@ -98,7 +216,7 @@ pub(super) struct ConnectionState {
     unread: Vec<UnreadChunk>,
     next_chunk: u64,
     draining: Option<Instant>,
-    pub(super) is_evicted: bool,
+    is_evicted: bool,
 }
 
 /// A chunk of a response that the client has not read.
@@ -116,14 +234,14 @@ impl ConnectionState {
         self.proven_in_flight > 0 || self.last_was_proven
     }
 
-    pub(super) fn group(&self, network: IpNet) -> Group {
+    fn group(&self, network: IpNet) -> Group {
         let owner = self.owner.as_ref().filter(|_| self.is_proven());
         owner.map_or(Group::Address(network), |owner| Group::Owner(owner.clone()))
     }
 
     /// The order in which connections of a group lose their slots. Unproven ones: as they were accepted. Proven ones: since
     /// when they wait for a request, or for a response to be read; those that wait for the service come last.
-    pub(super) fn eviction_order(&self, accepted: Instant) -> (bool, Instant) {
+    fn eviction_order(&self, accepted: Instant) -> (bool, Instant) {
         let unread = self.unread.iter().map(|chunk| chunk.since).min();
         let waiting = if self.in_flight == 0 { self.idle_since } else { unread };
         let since = if self.is_proven() { waiting } else { Some(accepted) };
@@ -165,11 +283,7 @@ impl ConnectionState {
 
 impl Activity {
     /// Begins a connection. Evicts others if all slots of the listener, or as many as its address may have, are taken.
-    pub(super) fn begin(
-        listener: &Arc<OpenConnections>,
-        peer: IpAddr,
-        address_limit: Option<usize>,
-    ) -> Arc<Self> {
+    pub(super) fn begin(listener: &Arc<Listener>, peer: IpAddr) -> Arc<Self> {
         let connection = Arc::new(Self {
             key: (network(peer), listener.accepted.fetch_add(1, Relaxed)),
             peer,
@@ -178,14 +292,14 @@ impl Activity {
             listener: listener.clone(),
             watchdog: AtomicWaker::new(),
         });
-        listener.insert(connection.clone(), address_limit);
+        listener.insert(connection.clone());
         connection
     }
 
     /// Frees the slot of the connection. Requests in flight keep their memory until they end. Returns whether something
     /// is cut off that the client has not read.
     pub(super) fn end(&self) -> bool {
-        self.listener.remove(self);
+        self.listener.connections.lock().remove(&self.key);
         self.update(|state| {
             state.set_unparsed(0);
             state.is_evicted || !state.unread.is_empty()
@@ -193,7 +307,7 @@ impl Activity {
     }
 
     /// Closes the connection. The listener does not count its memory any more.
-    pub(super) fn evict(&self) {
+    fn evict(&self) {
         let mut state = self.state.lock();
         state.is_evicted = true;
         self.listener.held.fetch_sub(state.held, Relaxed);
@@ -202,7 +316,7 @@ impl Activity {
     }
 
     /// The service stops.
-    pub(super) fn drain(&self) {
+    fn drain(&self) {
         self.state.lock().draining = Some(Instant::now());
         self.watchdog.wake();
     }
@@ -214,8 +328,8 @@ impl Activity {
         let changed = change(&mut state);
         // The difference may be negative.
         let difference = state.held.wrapping_sub(before);
-        let (OpenConnections { held, evicted_held, .. }, is_evicted) = (&*self.listener, state.is_evicted);
-        let held = if is_evicted { evicted_held } else { held };
+        let is_evicted = state.is_evicted;
+        let held = if is_evicted { &self.listener.evicted_held } else { &self.listener.held };
         let total = held.fetch_add(difference, Relaxed).wrapping_add(difference);
         drop(state);
         if total > MEMORY_MAX && !is_evicted {
@@ -224,25 +338,52 @@ impl Activity {
         changed
     }
 
-    /// Polls `connection` unless it is evicted, and after the tasks of evicted connections have freed their memory. Of all
-    /// connections with an overhead of more than [`READ_BUDGET`], one is polled at a time.
-    pub(super) async fn poll_when_permitted<T>(&self, connection: impl Future<Output = T>) -> T {
-        let mut connection = pin!(connection);
+    /// Polls `connection` until it ends. Returns the reason when it is evicted, or when its client has taken too long.
+    ///
+    /// It is polled after the tasks of evicted connections have freed their memory. Of all connections with an overhead of more
+    /// than [`READ_BUDGET`], one is polled at a time.
+    pub(super) async fn supervise<T>(&self, connection: impl Future<Output = T>) -> Result<T, &'static str> {
+        let (mut connection, mut timer) = (pin!(connection), pin!(time::sleep(HEAD_TIMEOUT)));
         let mut permits = PollSemaphore::new(self.listener.overhead_permit.clone());
         // A queued connection keeps its place, because an unused permit would block the others.
         let mut needs_permit = false;
         poll_fn(|context| {
+            self.watchdog.register(context.waker());
             let state = self.state.lock();
-            let is_evicted = state.is_evicted;
+            if state.is_evicted {
+                return Poll::Ready(Err("evicted"));
+            }
             needs_permit |= state.overhead > READ_BUDGET;
             drop(state);
-            if is_evicted || self.listener.evicted_held.load(Relaxed) > MEMORY_FREED {
+            if self.listener.evicted_held.load(Relaxed) > MEMORY_FREED {
                 context.waker().wake_by_ref();
-                return Poll::Pending;
+            } else if let Poll::Ready(_permit) =
+                if needs_permit { permits.poll_acquire(context) } else { Poll::Ready(None) }
+            {
+                needs_permit = false;
+                if let Poll::Ready(ended) = connection.as_mut().poll(context) {
+                    return Poll::Ready(Ok(ended));
+                }
             }
-            let _permit = if needs_permit { ready!(permits.poll_acquire(context)) } else { None };
-            needs_permit = false;
-            connection.as_mut().poll(context)
+            loop {
+                let state = self.state.lock();
+                let (deadline, overhead) = (state.deadline(self.accepted), state.overhead);
+                drop(state);
+                let now = Instant::now();
+                if overhead > OVERHEAD_MAX {
+                    return Poll::Ready(Err("too much overhead"));
+                } else if deadline.is_some_and(|deadline| deadline <= now) {
+                    return Poll::Ready(Err("timed out"));
+                }
+                // An HTTP/2 stream can end without waking its connection, so there is always a next look.
+                let alarm = deadline.unwrap_or(now + IDLE_TIMEOUT);
+                // A later deadline does not move the timer: it fires early once instead of being reset by every request.
+                if alarm < timer.deadline() {
+                    timer.as_mut().reset(alarm);
+                }
+                ready!(timer.as_mut().poll(context));
+                timer.as_mut().reset(alarm);
+            }
         })
         .await
     }
@@ -271,38 +412,6 @@ impl Activity {
         });
         Arc::new(InFlightRequest { connection: self.clone(), cost, is_proven: AtomicBool::new(false) })
     }
-
-    /// Returns the reason when the connection is evicted, or its client has taken too long. Each poll inspects the present
-    /// state, so this must be polled after the connection and in the same task.
-    pub(super) async fn expired(&self) -> &'static str {
-        let mut timer = pin!(time::sleep(HEAD_TIMEOUT));
-        poll_fn(|context| {
-            self.watchdog.register(context.waker());
-            loop {
-                let state = self.state.lock();
-                let (deadline, is_evicted) = (state.deadline(self.accepted), state.is_evicted);
-                let overhead = state.overhead;
-                drop(state);
-                let now = Instant::now();
-                if is_evicted {
-                    return Poll::Ready("evicted");
-                } else if overhead > OVERHEAD_MAX {
-                    return Poll::Ready("too much overhead");
-                } else if deadline.is_some_and(|deadline| deadline <= now) {
-                    return Poll::Ready("timed out");
-                }
-                // An HTTP/2 stream can end without waking its connection, so there is always a next look.
-                let alarm = deadline.unwrap_or(now + IDLE_TIMEOUT);
-                // A later deadline does not move the timer: it fires early once instead of being reset by every request.
-                if alarm < timer.deadline() {
-                    timer.as_mut().reset(alarm);
-                }
-                ready!(timer.as_mut().poll(context));
-                timer.as_mut().reset(alarm);
-            }
-        })
-        .await
-    }
 }
 
 /// A request in flight: until its body was read, and its client has read the response.
@@ -330,7 +439,7 @@ impl InFlightRequest {
     pub(super) fn body_received(&self, bytes: usize) {
         self.connection.update(|state| {
             state.set_unparsed(state.unparsed.saturating_sub(bytes));
-            state.account_for(bytes * BYTES_PER_BYTE);
+            state.account_for(bytes * OVERHEAD_PER_BYTE);
             state.held += bytes;
         });
     }
@@ -391,7 +500,7 @@ impl Drop for CountedBytes {
         self.request.connection.update(|state| {
             state.unread.retain(|chunk| chunk.id != self.id);
             state.read += self.bytes.len() as u64;
-            state.account_for(self.bytes.len() * BYTES_PER_BYTE);
+            state.account_for(self.bytes.len() * OVERHEAD_PER_BYTE);
             state.held -= self.held;
         });
     }

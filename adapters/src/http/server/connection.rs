@@ -2,8 +2,7 @@
 
 use std::{
     convert::Infallible,
-    future,
-    io::{self, IoSlice},
+    future, io,
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
@@ -39,8 +38,6 @@ use super::{
     activity::{Activity, READ_BUDGET, count_chunk},
     request_body::wrap_body,
 };
-use crate::http::app_state::AppState;
-
 /// Maximum size of the head of a request, in bytes.
 const HEAD_MAX: u32 = 16 * 1024;
 
@@ -65,19 +62,6 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     }
 }
 
-/// Runs streams, and never ends.
-async fn run<T>(mut opened: mpsc::UnboundedReceiver<BoxFuture<'static, ()>>) -> T {
-    let mut streams = stream::FuturesUnordered::new();
-    loop {
-        tokio::select! {
-            biased;
-            Some(stream) = opened.recv() => streams.push(stream),
-            Some(()) = streams.next(), if !streams.is_empty() => {}
-            else => future::pending().await,
-        }
-    }
-}
-
 fn builder(streams: Streams) -> auto::Builder<Streams> {
     let mut builder = auto::Builder::new(streams);
     // A client that has shut down its sending side still gets its response.
@@ -91,23 +75,23 @@ fn builder(streams: Streams) -> auto::Builder<Streams> {
     builder
 }
 
-/// The socket of a connection. It counts what it receives, and its end frees the slot.
-pub(super) struct Socket<S> {
-    stream: S,
+/// The receiving half of a socket. It counts what it receives, and its end frees the slot of the connection.
+pub(super) struct Receiver<R> {
+    half: R,
     activity: Arc<Activity>,
     /// Makes the end discard what the client has not read.
-    discard_unread: fn(&S),
+    discard_unread: fn(&R),
     /// The bytes received since other connections could run.
     received: usize,
 }
 
-impl<S> Socket<S> {
-    pub(super) fn new(stream: S, activity: Arc<Activity>, discard_unread: fn(&S)) -> Self {
-        Self { stream, activity, discard_unread, received: 0 }
+impl<R> Receiver<R> {
+    pub(super) fn new(half: R, activity: Arc<Activity>, discard_unread: fn(&R)) -> Self {
+        Self { half, activity, discard_unread, received: 0 }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Socket<S> {
+impl<R: AsyncRead + Unpin> AsyncRead for Receiver<R> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -120,7 +104,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Socket<S> {
             return Poll::Pending;
         }
         let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let polled = Pin::new(&mut self.half).poll_read(context, buffer);
         let received = buffer.filled().len() - before;
         self.received = if polled.is_pending() { 0 } else { self.received + received };
         self.activity.received(received);
@@ -128,40 +112,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Socket<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Socket<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        parts: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
-
-impl<S> Drop for Socket<S> {
+impl<R> Drop for Receiver<R> {
     fn drop(&mut self) {
         if self.activity.end() {
-            (self.discard_unread)(&self.stream);
+            (self.discard_unread)(&self.half);
         }
     }
 }
@@ -169,16 +123,15 @@ impl<S> Drop for Socket<S> {
 /// Serves a connection until it ends, its client takes too long, or it is evicted. When `draining` becomes true, requests
 /// in flight are finished.
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
-    socket: Socket<S>,
+    socket: S,
+    activity: Arc<Activity>,
     router: Router,
-    state: Arc<AppState>,
     mut draining: watch::Receiver<bool>,
 ) {
-    let (opening, opened) = mpsc::unbounded_channel();
+    let (opening, mut opened) = mpsc::unbounded_channel();
     let builder = builder(Streams(opening));
-    let activity = socket.activity.clone();
     let serving = async {
-        let stream = match &state.tls {
+        let stream = match &activity.listener.tls {
             None => Either::Left(socket),
             Some(tls) => {
                 let limit = |session: &mut ServerConnection| session.set_buffer_limit(Some(TLS_BUFFER));
@@ -197,23 +150,20 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         http.as_mut().graceful_shutdown();
         http.await
     };
+    let streams = stream::poll_fn(|context| opened.poll_recv(context));
     let running = async {
         tokio::select! {
             biased;
             ended = serving => ended,
-            ended = run(opened) => ended,
+            // Never ends: the builder may open another stream.
+            () = streams.for_each_concurrent(None, |stream| stream) => Ok(()),
         }
     };
-    let ended = tokio::select! {
-        // The second branch inspects the state after the connection has made progress.
-        biased;
-        ended = activity.poll_when_permitted(running) => ended,
-        reason = activity.expired() => Err(reason.into()),
-    };
+    let ended = activity.supervise(running).await.unwrap_or_else(|reason| Err(reason.into()));
     let Err(reason) = ended else { return };
     // The HTTP parser sends its own response, so such a request is logged here.
     if reason.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse) {
-        state.request_log.record_unparsed(activity.peer, &reason.to_string());
+        (activity.listener.log_unparsed)(activity.peer, &reason.to_string());
     }
     tracing::debug!(target: "petstore::http", client = %activity.peer, %reason, "connection closed");
 }

@@ -17,9 +17,7 @@ use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use tokio::time;
 
 use super::activity::InFlightRequest;
-
-/// Maximum number of bytes that are drained. A client that sends more may get a broken pipe instead of the response.
-pub(in crate::http) const DRAIN_MAX: u64 = 4 * 1024 * 1024;
+use crate::http::settings::DRAIN_MAX;
 
 /// Timeout for draining. A slower client may not see the response.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);

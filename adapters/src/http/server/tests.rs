@@ -1,6 +1,6 @@
 //! The listener, over real sockets.
 
-use std::net::Ipv4Addr;
+use std::{net::Ipv4Addr, time::Duration};
 
 use axum::http::Request;
 use tokio::{
@@ -12,34 +12,37 @@ use tokio::{
 };
 
 use super::*;
-use crate::access::{Authenticator, KeyId, Principal, RejectedKey, Scopes};
-use crate::http::{HttpSettings, serve};
-
-pub(super) const SETTINGS: ListenerSettings =
-    ListenerSettings { connections_max: 100, connections_per_address: None, drain: Duration::from_secs(10) };
+use crate::{
+    access::{Scopes, api_keys::ApiKeys},
+    http::{AppState, HttpSettings, ListenerSettings, TrustedProxy, public, serve},
+};
 
 const LIVEZ: &[u8] = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
 const LIST: &[u8] = b"GET /v1/pets HTTP/1.1\r\nhost: x\r\nauthorization: Bearer k\r\n\r\n";
 
-/// Accepts every key.
-pub(super) struct AnyKey;
+/// The state of a service that accepts the key `k`.
+pub(super) fn state(settings: HttpSettings) -> Arc<AppState> {
+    Arc::new(AppState::new(ApiKeys::of([("k", Scopes::READ_WRITE)]), settings, None, || 0))
+}
 
-impl Authenticator for AnyKey {
-    fn authenticate(&self, _: &str) -> Result<Arc<Principal>, RejectedKey> {
-        let id = KeyId("any".into());
-        let (name, scopes, allowance) = ("any".into(), Scopes::READ_WRITE, None);
-        Ok(Arc::new(Principal { owner: id.as_owner(), id, name, scopes, allowance, usage: Arc::default() }))
-    }
+pub(super) fn router() -> Router {
+    public(&state(HttpSettings::default()))
+}
 
-    fn check(&self, _: &KeyId) -> Result<Scopes, RejectedKey> {
-        Ok(Scopes::READ_WRITE)
-    }
+/// A listener without a socket.
+pub(super) fn listener(limits: ListenerSettings, proxies: &[TrustedProxy]) -> Arc<Listener> {
+    let settings = HttpSettings { trusted_proxies: proxies.to_vec(), ..HttpSettings::default() };
+    Listener::new("test", limits, &settings, None, |_, _| {})
+}
+
+/// A new connection of a client on this machine.
+pub(super) fn connection(listener: &Arc<Listener>) -> Arc<Activity> {
+    Activity::begin(listener, Ipv4Addr::LOCALHOST.into())
 }
 
 /// A request in flight, for tests that call a router without a connection.
 pub(in crate::http) fn in_flight() -> Arc<InFlightRequest> {
-    let listener = Arc::new(OpenConnections::new("test", SETTINGS.connections_max));
-    Activity::begin(&listener, Ipv4Addr::LOCALHOST.into(), None).begin_request(&Request::new(()))
+    connection(&listener(ListenerSettings::default(), &[])).begin_request(&Request::new(()))
 }
 
 struct Server {
@@ -49,13 +52,14 @@ struct Server {
     task: JoinHandle<()>,
 }
 
-fn start(settings: ListenerSettings) -> Server {
+fn start(drain: Duration) -> Server {
     let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
-    let state = Arc::new(AppState::new(Arc::new(AnyKey), HttpSettings::default()));
+    let limits = ListenerSettings { drain, ..ListenerSettings::default() };
+    let state = state(HttpSettings { public: limits, ..HttpSettings::default() });
     let (shutdown, stop) = oneshot::channel();
     let stopped = Box::pin(async { stop.await.unwrap() });
-    let task = tokio::spawn(serve(listener, state.clone(), settings, stopped));
+    let task = tokio::spawn(serve(listener, state.clone(), stopped));
     Server { address, state, shutdown, task }
 }
 
@@ -73,7 +77,7 @@ impl Server {
 
 #[tokio::test]
 async fn a_stopping_server_closes_idle_connections_and_returns() {
-    let server = start(SETTINGS);
+    let server = start(Duration::from_secs(10));
     let mut idle = server.connect().await;
     server.shutdown.send(()).unwrap();
     server.task.await.unwrap();
@@ -84,7 +88,7 @@ async fn a_stopping_server_closes_idle_connections_and_returns() {
 
 #[tokio::test]
 async fn connections_that_do_not_finish_in_time_are_closed() {
-    let server = start(ListenerSettings { drain: Duration::ZERO, ..SETTINGS });
+    let server = start(Duration::ZERO);
     let mut slow = TcpStream::connect(server.address).await.unwrap();
     slow.write_all(&LIVEZ[..20]).await.unwrap();
     let _accepted_after_it = server.connect().await;
@@ -98,7 +102,7 @@ async fn connections_that_do_not_finish_in_time_are_closed() {
 
 #[tokio::test]
 async fn an_unauthenticated_client_does_not_delay_the_stop() {
-    let server = start(ListenerSettings { drain: Duration::from_hours(1), ..SETTINGS });
+    let server = start(Duration::from_hours(1));
     let half_a_head = &LIVEZ[..20];
     let half_a_body = b"POST /v1/pets HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\n{";
     let http2_without_acknowledgements = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";

@@ -16,33 +16,14 @@ use serde_json::{Value, json};
 use tower::Service as _;
 
 use super::*;
-use crate::access::{Authenticator, KeyId, Principal, RejectedKey, Scope, Scopes};
-use crate::http::{HttpSettings, authentication::scope_of, document, public, server::tests::in_flight};
-
-/// Knows one key.
-struct Keys;
-
-impl Authenticator for Keys {
-    fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RejectedKey> {
-        let id = KeyId("1".into());
-        let principal = Principal {
-            owner: id.as_owner(),
-            id,
-            name: "reader".into(),
-            scopes: Scope::Read.into(),
-            allowance: None,
-            usage: Arc::default(),
-        };
-        if key == "reads" { Ok(principal.into()) } else { Err(RejectedKey::Unknown) }
-    }
-
-    fn check(&self, _: &KeyId) -> Result<Scopes, RejectedKey> {
-        Ok(Scopes::READ_WRITE)
-    }
-}
+use crate::{
+    access::{Scope, api_keys::ApiKeys},
+    http::{HttpSettings, authentication::scope_of, document, public, server::tests::in_flight},
+};
 
 fn state() -> Arc<AppState> {
-    Arc::new(AppState::new(Arc::new(Keys), HttpSettings::default()))
+    let keys = ApiKeys::of([("reads", Scope::Read.into())]);
+    Arc::new(AppState::new(keys, HttpSettings::default(), None, || 0))
 }
 
 fn router() -> Router {

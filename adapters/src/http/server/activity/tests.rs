@@ -6,11 +6,10 @@ use futures_util::FutureExt as _;
 use proptest::prelude::*;
 
 use super::*;
-use crate::http::server::tests::SETTINGS;
+use crate::http::server::tests::{connection, listener};
 
 fn connect() -> Arc<Activity> {
-    let listener = Arc::new(OpenConnections::new("test", SETTINGS.connections_max));
-    Activity::begin(&listener, Ipv4Addr::LOCALHOST.into(), None)
+    connection(&listener(ListenerSettings::default(), &[]))
 }
 
 impl Activity {
@@ -26,8 +25,16 @@ impl Activity {
         deadline.map(|deadline| (deadline - Instant::now()).as_secs())
     }
 
-    fn group(&self) -> Group {
+    pub(in crate::http::server) fn group(&self) -> Group {
         self.state.lock().group(self.key.0)
+    }
+
+    pub(in crate::http::server) fn held(&self) -> usize {
+        self.state.lock().held
+    }
+
+    pub(in crate::http::server) fn is_evicted(&self) -> bool {
+        self.state.lock().is_evicted
     }
 }
 
@@ -102,17 +109,17 @@ async fn frames_on_an_http2_connection_do_not_end_its_idle_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_sends_much_more_than_its_requests_is_disconnected() {
-    let ends = |connection: &Activity| connection.expired().now_or_never().is_some();
+    let ends = |connection: &Activity| connection.supervise(future::pending::<()>()).now_or_never().is_some();
     let connection = connect();
     connection.received(OVERHEAD_MAX);
     let request = connection.request(Version::HTTP_2);
     connection.received(REQUEST_COST);
-    for _ in 0..10 * OVERHEAD_MAX / BYTES_PER_BYTE {
+    for _ in 0..10 * OVERHEAD_MAX / OVERHEAD_PER_BYTE {
         request.body_received(1);
-        connection.received(BYTES_PER_BYTE);
+        connection.received(OVERHEAD_PER_BYTE);
     }
     drop(chunk(1, &request));
-    connection.received(1024 * BYTES_PER_BYTE);
+    connection.received(1024 * OVERHEAD_PER_BYTE);
     assert!(!ends(&connection));
     request.body_received(0);
     connection.received(FIELD_COST * 100);
@@ -129,20 +136,20 @@ async fn a_client_that_sends_much_more_than_its_requests_is_disconnected() {
 
 #[tokio::test]
 async fn a_connection_that_waits_for_its_permit_does_not_block_others_after_a_request() {
-    let listener = Arc::new(OpenConnections::new("test", SETTINGS.connections_max));
+    let listener = listener(ListenerSettings::default(), &[]);
     let connect = || {
-        let connection = Activity::begin(&listener, Ipv4Addr::LOCALHOST.into(), None);
+        let connection = connection(&listener);
         connection.received(READ_BUDGET + 1);
         connection
     };
     let (first, second) = (connect(), connect());
     let permit = listener.overhead_permit.try_acquire().unwrap();
-    let mut waiting = pin!(first.poll_when_permitted(future::pending::<()>()));
+    let mut waiting = pin!(first.supervise(future::pending::<()>()));
     assert!(waiting.as_mut().now_or_never().is_none());
-    assert!(second.poll_when_permitted(async {}).now_or_never().is_none(), "it waits");
+    assert!(second.supervise(async {}).now_or_never().is_none(), "it waits");
     drop((first.request(Version::HTTP_2), permit));
     assert!(waiting.as_mut().now_or_never().is_none());
-    assert!(second.poll_when_permitted(async {}).now_or_never().is_some());
+    assert!(second.supervise(async {}).now_or_never().is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -219,11 +226,10 @@ proptest! {
     fn the_memory_of_a_listener_is_that_of_its_connections(
         steps in proptest::collection::vec((0..6_usize, 0..3_usize, 0..50_usize), 0..60),
     ) {
-        let listener = Arc::new(OpenConnections::new("test", SETTINGS.connections_max));
-        let connections: Vec<_> =
-            (0..3).map(|_| Activity::begin(&listener, Ipv4Addr::LOCALHOST.into(), None)).collect();
+        let listener = listener(ListenerSettings::default(), &[]);
+        let connections: Vec<_> = (0..3).map(|_| connection(&listener)).collect();
         let held = || {
-            connections.iter().map(|connection| connection.state.lock().held).sum::<usize>()
+            connections.iter().map(|connection| connection.held()).sum::<usize>()
         };
         let (mut requests, mut chunks) = (vec![], vec![]);
         for (step, which, kib) in steps {

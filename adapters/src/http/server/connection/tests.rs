@@ -1,6 +1,6 @@
 //! Whole connections over a pipe in memory. The clock stands still while a task has something to do.
 
-use std::{net::Ipv4Addr, sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use axum::{
     body::Bytes,
@@ -19,10 +19,10 @@ use tokio::{
 
 use super::*;
 use crate::http::{
-    AppState, HttpSettings, public,
+    ListenerSettings,
     server::{
-        OpenConnections,
-        tests::{AnyKey, SETTINGS},
+        Listener,
+        tests::{connection, listener, router},
     },
 };
 
@@ -32,25 +32,25 @@ const LIVEZ: &str = "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
 struct Peer {
     stream: DuplexStream,
     drain: watch::Sender<bool>,
-    listener: Arc<OpenConnections>,
+    listener: Arc<Listener>,
     activity: Arc<Activity>,
     server: JoinHandle<()>,
 }
 
 impl Peer {
     fn connect() -> Self {
-        let state = Arc::new(AppState::new(Arc::new(AnyKey), HttpSettings::default()));
-        Self::connect_to(public(&state), state, 1024)
+        Self::connect_to(router(), 1024)
     }
 
     /// The pipe holds so many bytes in each direction.
-    fn connect_to(router: Router, state: Arc<AppState>, capacity: usize) -> Self {
+    fn connect_to(router: Router, capacity: usize) -> Self {
         let (stream, theirs) = tokio::io::duplex(capacity);
         let (drain, draining) = watch::channel(false);
-        let listener = Arc::new(OpenConnections::new("test", SETTINGS.connections_max));
-        let activity = Activity::begin(&listener, Ipv4Addr::LOCALHOST.into(), None);
-        let socket = Socket::new(theirs, activity.clone(), |_| {});
-        let server = tokio::spawn(serve(socket, router, state, draining));
+        let listener = listener(ListenerSettings::default(), &[]);
+        let activity = connection(&listener);
+        let (receiving, sending) = tokio::io::split(theirs);
+        let socket = tokio::io::join(Receiver::new(receiving, activity.clone(), |_| {}), sending);
+        let server = tokio::spawn(serve(socket, activity.clone(), router, draining));
         Self { stream, drain, listener, activity, server }
     }
 
@@ -169,8 +169,7 @@ const UNKNOWN_FRAME: &[u8] = b"\0\0\0\xee\0\0\0\0\0";
 
 #[tokio::test(start_paused = true)]
 async fn other_tasks_run_while_frames_wait_in_the_socket() {
-    let state = Arc::new(AppState::new(Arc::new(AnyKey), HttpSettings::default()));
-    let mut peer = Peer::connect_to(public(&state), state, 1024 * 1024);
+    let mut peer = Peer::connect_to(router(), 1024 * 1024);
     peer.stream.write_all(&[HTTP2, &UNKNOWN_FRAME.repeat(50_000)].concat()).await.unwrap();
     // One thread runs both sides: the server runs once at each yield.
     let mut received = 0;
@@ -231,8 +230,7 @@ async fn an_unread_http2_response_counts_even_if_the_window_lets_nothing_through
     for window in [0, 1] {
         let length = 50_000;
         let page = Router::new().route("/", get(move || async move { "x".repeat(length) }));
-        let state = Arc::new(AppState::new(Arc::new(AnyKey), HttpSettings::default()));
-        let peer = Peer::connect_to(page, state, 1024);
+        let peer = Peer::connect_to(page, 1024);
         let (mut requests, driver) = http2(peer.stream, window).await;
         let unread = ask(&mut requests, Method::GET, "/").await.unwrap();
         assert!(peer.listener.held.load(Relaxed) >= length, "window {window}");

@@ -2,6 +2,7 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr},
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
@@ -10,11 +11,17 @@ use proptest::prelude::*;
 use tokio::time::advance;
 
 use super::*;
-use crate::http::server::activity::InFlightRequest;
+use crate::http::{
+    ListenerSettings,
+    server::{
+        activity::{Activity, InFlightRequest, Listener},
+        tests::listener,
+    },
+    settings::MEMORY_MAX,
+};
 
 struct TestListener {
-    listener: Arc<OpenConnections>,
-    address_limit: Option<usize>,
+    listener: Arc<Listener>,
     open: Vec<Connection>,
 }
 
@@ -23,21 +30,18 @@ struct Connection {
     request: Option<Arc<InFlightRequest>>,
 }
 
-impl Activity {
-    fn is_evicted(&self) -> bool {
-        self.state.lock().is_evicted
-    }
-}
-
 impl TestListener {
-    fn new(limit: usize, address_limit: Option<usize>) -> Self {
-        Self { listener: Arc::new(OpenConnections::new("test", limit)), address_limit, open: vec![] }
+    /// The address 192.0.2.255 is a trusted proxy.
+    fn new(connections_max: usize, connections_per_address: Option<usize>) -> Self {
+        let limits =
+            ListenerSettings { connections_max, connections_per_address, ..ListenerSettings::default() };
+        Self { listener: listener(limits, &["192.0.2.255".parse().unwrap()]), open: vec![] }
     }
 
     /// Opens a connection with a request in flight.
     fn connect(&mut self, address: u8, owner: Option<u8>) -> &Connection {
         let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, address));
-        let activity = Activity::begin(&self.listener, address, self.address_limit);
+        let activity = Activity::begin(&self.listener, address);
         let request = activity.begin_request(&Request::new(()));
         if let Some(owner) = owner {
             request.prove(&OwnerId(owner.to_string().into()));
@@ -120,9 +124,8 @@ fn the_limit_of_an_address_evicts_a_connection_of_that_address() {
     }
     listener.connect(2, None);
     assert_eq!(listener.evicted(), [1]);
-    listener.address_limit = None;
     for _ in 0..5 {
-        listener.connect(3, None);
+        listener.connect(255, None);
     }
     assert_eq!(listener.evicted(), [1], "trusted proxies have no limit");
 }
@@ -148,7 +151,7 @@ fn an_evicted_connection_holds_no_memory_and_no_slot() {
     let mut listener = TestListener::new(1, None);
     listener.connect(1, Some(1));
     listener.connect(2, Some(2));
-    let one_request = listener.open[1].activity.state.lock().held;
+    let one_request = listener.open[1].activity.held();
     let evicted = &listener.open[0];
     evicted.activity.received(1_000);
     evicted.request.as_ref().unwrap().body_received(500);
@@ -170,8 +173,7 @@ proptest! {
             // The state in which the eviction was decided.
             let open = listener.open.iter().enumerate().filter(|(index, _)| !before.contains(index));
             let open: Vec<_> = open.map(|(index, Connection { activity, .. })| {
-                let state = activity.state.lock();
-                (index, state.group(activity.key.0), state.held)
+                (index, activity.group(), activity.held())
             }).collect();
             let total = |of: &dyn Fn(&Group) -> bool| {
                 open.iter().filter(|(_, group, _)| of(group)).map(|(.., held)| held).sum::<usize>()
