@@ -1,7 +1,6 @@
 //! The API under `/v1`: handlers, their extractors, and the encoding of pets.
 
 pub(crate) mod conditional;
-pub(crate) mod deprecation;
 mod field;
 mod idempotency;
 mod json_body;

@@ -46,14 +46,14 @@ impl AppState {
     pub fn new(
         keys: Arc<ApiKeys>,
         settings: HttpSettings,
-        tls: Option<Arc<Tls>>,
+        tls: Option<&Arc<Tls>>,
         dropped_log_lines: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Self {
         let request_log = Arc::new(RequestLog::new(&settings));
         let listener = |name, limits| {
             let request_log = request_log.clone();
             let log_unparsed = move |peer: IpAddr, error: &str| request_log.record_unparsed(peer, error);
-            Listener::new(name, limits, &settings, tls.clone(), log_unparsed)
+            Listener::new(name, limits, &settings, tls.cloned(), log_unparsed)
         };
         Self {
             keys,

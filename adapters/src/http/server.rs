@@ -6,7 +6,6 @@
 mod activity;
 mod connection;
 mod eviction;
-mod request_body;
 mod tls;
 
 use std::{io, net::SocketAddr, sync::Arc};
@@ -15,20 +14,17 @@ use axum::{Router, serve};
 use futures_util::future::BoxFuture;
 use tokio::{
     net::{TcpListener, TcpSocket, tcp::OwnedReadHalf},
-    sync::watch,
     task::JoinSet,
     time,
 };
 
-use self::{activity::Activity, connection::Receiver};
-
-pub use tls::{Tls, TlsError};
+use self::connection::Receiver;
 
 pub(super) use activity::{InFlightRequest, Listener};
+pub use tls::{Tls, TlsError};
 
 /// The kernel's buffers for sent data and for received data, in bytes: they count as memory of the service.
 const SOCKET_BUFFER: u32 = 128 * 1024;
-
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 4 * 1024;
 
@@ -44,9 +40,7 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Serves until `shutdown` completes, then finishes requests in flight within [`ListenerSettings::drain`].
-///
-/// [`ListenerSettings::drain`]: super::settings::ListenerSettings::drain
+/// Serves until `shutdown` completes and requests in flight have finished, for which they get limited time.
 pub(super) async fn run(
     mut tcp: TcpListener,
     listener: Arc<Listener>,
@@ -54,7 +48,6 @@ pub(super) async fn run(
     mut shutdown: BoxFuture<'static, ()>,
 ) {
     let limits = listener.limits;
-    let (drain, draining) = watch::channel(false);
     let mut connections = JoinSet::new();
     loop {
         let (stream, peer) = tokio::select! {
@@ -65,15 +58,15 @@ pub(super) async fn run(
             // a connection ends. Evicted connections have to close their sockets first.
             accepted = serve::Listener::accept(&mut tcp), if connections.len() <= limits.connections_max => accepted,
         };
-        let activity = Activity::begin(&listener, peer.ip().to_canonical());
-        let (receiving, sending) = stream.into_split();
+        let activity = listener.connect(peer.ip().to_canonical());
+        let (half, sending) = stream.into_split();
         // The kernel would keep what the client has not read for minutes. A failure means that the connection has ended.
         let discard_unread = |half: &OwnedReadHalf| drop(half.as_ref().set_zero_linger());
-        let socket = tokio::io::join(Receiver::new(receiving, activity.clone(), discard_unread), sending);
-        connections.spawn(connection::serve(socket, activity, router.clone(), draining.clone()));
+        let receiver = Receiver { half, activity: activity.clone(), discard_unread, received: 0 };
+        let socket = tokio::io::join(receiver, sending);
+        connections.spawn(connection::serve(socket, activity, router.clone()));
     }
     drop(tcp);
-    drain.send_replace(true);
     listener.drain();
     let drained = async { while connections.join_next().await.is_some() {} };
     if time::timeout(limits.drain, drained).await.is_err() {

@@ -91,7 +91,7 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
     let admin = ListenerSettings { connections_max: shares.admin, connections_per_address: None, ..public };
     let settings = HttpSettings { public, admin, ..arguments.http_settings() };
     let dropped_log_lines = move || dropped_lines.dropped_lines() as u64;
-    let state = Arc::new(AppState::new(keys.clone(), settings, tls, dropped_log_lines));
+    let state = Arc::new(AppState::new(keys.clone(), settings, tls.as_ref(), dropped_log_lines));
     let listen_to_clients = || {
         let (listener, address) = listen(arguments.listen, "--listen")?;
         output.print_line(format_args!("petstore {VERSION} listens on {scheme}://{address}"));

@@ -1,16 +1,10 @@
 //! Conditional requests: an entity tag on every page and pet, 304 for clients that already have that version, and 412
 //! for clients that ask for a different one.
 
-use std::convert::Infallible;
-
 use application::ports::CommitId;
-use axum::{
-    extract::FromRequestParts,
-    http::{
-        HeaderMap, HeaderValue,
-        header::{IF_MATCH, IF_NONE_MATCH},
-        request::Parts,
-    },
+use axum::http::{
+    HeaderMap, HeaderName, HeaderValue,
+    header::{IF_MATCH, IF_NONE_MATCH},
 };
 use data_encoding::HEXLOWER;
 use siphasher::sip128::SipHasher24;
@@ -20,50 +14,25 @@ use crate::http::{error::ApiError, header_value};
 /// The version of the JSON encoding. A change of the encoding changes the number, or old tags would match new bytes.
 const REPRESENTATION: &str = "1";
 
-/// The `If-Match` and `If-None-Match` headers of a request.
-pub(crate) struct Preconditions {
-    if_match: Vec<HeaderValue>,
-    if_none_match: Vec<HeaderValue>,
+/// Rejects a request whose `If-Match` does not name this tag. RFC 9110 asks for a strong comparison, and for this check
+/// before that of `If-None-Match`.
+pub(crate) fn require_match(request: &HeaderMap, tag: &HeaderValue) -> Result<(), ApiError> {
+    if !request.contains_key(IF_MATCH) || any_tag(request, &IF_MATCH, |listed| listed == tag.as_bytes()) {
+        return Ok(());
+    }
+    Err(ApiError::PreconditionFailed)
 }
 
-impl<S: Sync> FromRequestParts<S> for Preconditions {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        Ok(Self::of(&parts.headers))
-    }
-}
-
-impl Preconditions {
-    pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let values = |name| headers.get_all(name).iter().cloned().collect();
-        Self { if_match: values(IF_MATCH), if_none_match: values(IF_NONE_MATCH) }
-    }
-
-    /// Rejects a request whose `If-Match` does not name this tag. RFC 9110 asks for a strong comparison, and for this
-    /// check before that of `If-None-Match`.
-    pub(crate) fn require_match(&self, tag: &HeaderValue) -> Result<(), ApiError> {
-        if self.if_match.is_empty() || any_tag(&self.if_match, |listed| listed == tag.as_bytes()) {
-            return Ok(());
-        }
-        Err(ApiError::PreconditionFailed)
-    }
-
-    /// Whether the client has any version.
-    pub(crate) fn has_if_none_match(&self) -> bool {
-        !self.if_none_match.is_empty()
-    }
-
-    /// Whether `If-None-Match` names this tag. RFC 9110 asks for a weak comparison.
-    pub(crate) fn is_not_modified(&self, tag: &HeaderValue) -> bool {
-        any_tag(&self.if_none_match, |listed| listed.strip_prefix(b"W/").unwrap_or(listed) == tag.as_bytes())
-    }
+/// Whether `If-None-Match` names this tag. RFC 9110 asks for a weak comparison.
+pub(crate) fn is_not_modified(request: &HeaderMap, tag: &HeaderValue) -> bool {
+    let is_match = |listed: &[u8]| listed.strip_prefix(b"W/").unwrap_or(listed) == tag.as_bytes();
+    any_tag(request, &IF_NONE_MATCH, is_match)
 }
 
 /// Whether one of the lists is `*` or has a tag that `is_match` accepts. The tags of this service contain no comma, so a
 /// list may be split within the quotes of other tags.
-fn any_tag(lists: &[HeaderValue], is_match: impl Fn(&[u8]) -> bool) -> bool {
-    let mut lists = lists.iter().map(HeaderValue::as_bytes);
+fn any_tag(request: &HeaderMap, name: &HeaderName, is_match: impl Fn(&[u8]) -> bool) -> bool {
+    let mut lists = request.get_all(name).iter().map(HeaderValue::as_bytes);
     lists.any(|list| {
         list.trim_ascii() == b"*" || list.split(|byte| *byte == b',').any(|tag| is_match(tag.trim_ascii()))
     })
@@ -97,7 +66,6 @@ fn hash_tag(key: &[u8; 16], bytes: &[u8]) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use application::{LogPosition, ports::Position};
-    use axum::http::HeaderName;
     use proptest::prelude::*;
 
     use super::*;
@@ -111,8 +79,8 @@ mod tests {
         HeaderValue::from_static("\"1-7\"")
     }
 
-    fn is_not_modified(values: &[&str]) -> bool {
-        Preconditions::of(&headers(&IF_NONE_MATCH, values)).is_not_modified(&tag())
+    fn is_held(values: &[&str]) -> bool {
+        is_not_modified(&headers(&IF_NONE_MATCH, values), &tag())
     }
 
     #[test]
@@ -127,7 +95,7 @@ mod tests {
             &[", ,\"1-7\""],
             &["\"a\"", "\"1-7\""],
         ] {
-            assert!(is_not_modified(values), "{values:?}");
+            assert!(is_held(values), "{values:?}");
         }
     }
 
@@ -144,13 +112,13 @@ mod tests {
             &["'1-7'"],
             &["W/"],
         ] {
-            assert!(!is_not_modified(values), "{values:?}");
+            assert!(!is_held(values), "{values:?}");
         }
     }
 
     #[test]
     fn a_weak_tag_fulfils_no_if_match() {
-        let required = |values: &[&str]| Preconditions::of(&headers(&IF_MATCH, values)).require_match(&tag());
+        let required = |values: &[&str]| require_match(&headers(&IF_MATCH, values), &tag());
         for values in [&[][..], &["*"], &["\"1-7\""], &["W/\"1-7\", \"1-7\""], &["\"a\"", "\"1-7\""]] {
             assert_eq!(required(values), Ok(()), "{values:?}");
         }
@@ -179,10 +147,9 @@ mod tests {
             let log_of = |id| CommitId(uuid::Uuid::from_u128(id));
             let tag = |log, content: &str| pet_tag(log_of(log), content.as_bytes());
             let held = HeaderMap::from_iter([(IF_NONE_MATCH, tag(log, &content))]);
-            let held = Preconditions::of(&held);
-            prop_assert!(held.is_not_modified(&tag(log, &content)));
-            prop_assert_eq!(held.is_not_modified(&tag(log, &other)), content == other);
-            prop_assert_eq!(held.is_not_modified(&tag(other_log, &content)), log == other_log);
+            prop_assert!(is_not_modified(&held, &tag(log, &content)));
+            prop_assert_eq!(is_not_modified(&held, &tag(log, &other)), content == other);
+            prop_assert_eq!(is_not_modified(&held, &tag(other_log, &content)), log == other_log);
         }
     }
 }

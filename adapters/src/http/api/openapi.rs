@@ -41,9 +41,10 @@ mod tests {
     use regex::Regex;
 
     use super::super::{
-        deprecation, list_query,
+        list_query,
         log_position::{LOG_POSITION, requested},
         new_pet, orders,
+        pets::DEPRECATED,
     };
     use super::*;
     use crate::http::error::ApiError;
@@ -137,7 +138,7 @@ mod tests {
     #[test]
     fn the_headers_of_a_deprecated_operation_are_those_it_sends() {
         let file = file();
-        let sent = HeaderMap::from_iter(deprecation::HEADERS);
+        let sent = HeaderMap::from_iter(DEPRECATED);
         let headers = &file["components"]["headers"];
         let link = &file["paths"]["/pets/{petId}"]["get"]["responses"]["200"]["headers"]["Link"];
         for (header, name) in

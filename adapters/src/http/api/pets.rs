@@ -4,18 +4,18 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use application::{CreatePet, Page};
 use axum::{
-    extract::{Path, rejection::PathRejection},
+    extract::{Path, Request, rejection::PathRejection},
     http::{
         HeaderName, HeaderValue, StatusCode,
-        header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, LINK, LOCATION},
+        header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LINK, LOCATION},
     },
     response::{IntoResponse, Response},
 };
 use domain::PetId;
 
 use super::{
-    conditional::{Preconditions, list_tag, pet_tag},
-    deprecation, idempotency,
+    conditional::{is_not_modified, list_tag, pet_tag, require_match},
+    idempotency,
     list_query::{ListQuery, next_page},
     log_position::{LOG_POSITION, log_position},
     new_pet::CreateRequest,
@@ -32,19 +32,26 @@ const REVALIDATE: HeaderValue = HeaderValue::from_static("private, no-cache");
 
 /// The number of pets that match the filter of a list, on all its pages.
 const TOTAL_COUNT: HeaderName = HeaderName::from_static("total-count");
+/// `getPet` is deprecated: since when in Unix seconds (RFC 9745; five years before the removal), when it will be removed
+/// (RFC 8594), and what to use instead: the list with its filter.
+pub(super) const DEPRECATED: [(HeaderName, HeaderValue); 3] = [
+    (HeaderName::from_static("deprecation"), HeaderValue::from_static("@1764892800")),
+    (HeaderName::from_static("sunset"), HeaderValue::from_static("Thu, 05 Dec 2030 00:00:00 GMT")),
+    (LINK, HeaderValue::from_static(r#"</v1/pets>; rel="successor-version""#)),
+];
 
 /// `GET /v1/pets`. A 304 is decided before the page is rendered.
 pub(crate) async fn list(
     client: Client,
     ListQuery(query): ListQuery,
-    preconditions: Preconditions,
+    request: Request,
 ) -> Result<Response, ApiError> {
     let store = client.store().await?;
-    if preconditions.has_if_none_match() {
+    if request.headers().contains_key(IF_NONE_MATCH) {
         let shown = log_position(store.shown()?);
         let tag = list_tag(&shown);
-        if preconditions.is_not_modified(&tag) {
-            preconditions.require_match(&tag)?;
+        if is_not_modified(request.headers(), &tag) {
+            require_match(request.headers(), &tag)?;
             return Ok((StatusCode::NOT_MODIFIED, validators(tag, shown)).into_response());
         }
     }
@@ -52,7 +59,7 @@ pub(crate) async fn list(
     // The page may show a later commit than the one above.
     let shown = log_position(position);
     let tag = list_tag(&shown);
-    preconditions.require_match(&tag)?;
+    require_match(request.headers(), &tag)?;
     let total = [(TOTAL_COUNT, HeaderValue::from(total))];
     let link = next.map(|after| [(LINK, next_page(&query, after))]);
     Ok((validators(tag, shown), total, link, json(pet_json::page(&pets))).into_response())
@@ -79,19 +86,19 @@ pub(crate) async fn create(
 pub(crate) async fn get(
     client: Result<Client, ApiError>,
     path: Result<Path<String>, PathRejection>,
-    preconditions: Preconditions,
+    request: Request,
 ) -> impl IntoResponse {
     if let Ok(client) = &client {
         client.principal.usage.deprecated.fetch_add(1, Relaxed);
     }
-    (deprecation::HEADERS, find(client, path, preconditions).await)
+    (DEPRECATED, find(client, path, request).await)
 }
 
 /// Text that is not an id gets 404.
 async fn find(
     client: Result<Client, ApiError>,
     path: Result<Path<String>, PathRejection>,
-    preconditions: Preconditions,
+    request: Request,
 ) -> Result<Response, ApiError> {
     let client = client?;
     let store = client.store().await?;
@@ -103,8 +110,8 @@ async fn find(
     };
     let log = store.log_id().expect("a pet came with a commit, so there is a first one");
     let tag = pet_tag(log, &pet);
-    preconditions.require_match(&tag)?;
-    if preconditions.is_not_modified(&tag) {
+    require_match(request.headers(), &tag)?;
+    if is_not_modified(request.headers(), &tag) {
         return Ok((StatusCode::NOT_MODIFIED, validators(tag, shown)).into_response());
     }
     Ok((validators(tag, shown), json(pet)).into_response())

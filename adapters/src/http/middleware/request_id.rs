@@ -1,13 +1,6 @@
 //! The request id, and the trace id of the client: they connect a response with log lines.
 
-use std::sync::{
-    LazyLock,
-    atomic::{AtomicU64, Ordering},
-};
-
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
-use data_encoding::HEXLOWER;
-use siphasher::sip128::SipHasher24;
 use uuid::Uuid;
 
 use crate::http::header_value;
@@ -25,18 +18,8 @@ pub(crate) fn request_id(headers: &HeaderMap) -> HeaderValue {
     let mut given = headers.get_all(X_REQUEST_ID).iter();
     match (given.next(), given.next()) {
         (Some(id), None) if is_well_formed(id.as_bytes()) => id.clone(),
-        _ => new_id(),
+        _ => header_value(Uuid::now_v7().simple().to_string()),
     }
-}
-
-/// An id that is unique across restarts: a count, hashed so that it does not show the number of requests.
-fn new_id() -> HeaderValue {
-    static HASHER: LazyLock<SipHasher24> =
-        LazyLock::new(|| SipHasher24::new_with_key(Uuid::now_v7().as_bytes()));
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let hash = HASHER.hash(&count.to_le_bytes()).as_u128();
-    header_value(HEXLOWER.encode(&hash.to_be_bytes()))
 }
 
 /// The trace id of a W3C `traceparent`, if it is valid.

@@ -10,7 +10,7 @@ use axum::{
 };
 
 use crate::http::{
-    api::conditional::{Preconditions, file_tag},
+    api::conditional::{file_tag, is_not_modified, require_match},
     error::ApiError,
 };
 
@@ -37,9 +37,9 @@ impl Asset {
 
     /// The file, 304 for clients that have it, or 412 for clients that ask for a different version.
     pub(crate) fn respond(&self, request: &HeaderMap) -> Result<Response, ApiError> {
-        let (tag, preconditions) = (&self.headers[ETAG], Preconditions::of(request));
-        preconditions.require_match(tag)?;
-        if preconditions.is_not_modified(tag) {
+        let tag = &self.headers[ETAG];
+        require_match(request, tag)?;
+        if is_not_modified(request, tag) {
             return Ok((StatusCode::NOT_MODIFIED, self.headers.clone()).into_response());
         }
         Ok((self.headers.clone(), self.bytes.clone()).into_response())

@@ -15,7 +15,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
-    task::{Poll, ready},
+    task::Poll,
     time::Duration,
 };
 
@@ -28,7 +28,7 @@ use futures_util::task::AtomicWaker;
 use ipnet::IpNet;
 use parking_lot::Mutex;
 use tokio::{
-    sync::Semaphore,
+    sync::{Semaphore, watch},
     time::{self, Instant},
 };
 use tokio_util::sync::PollSemaphore;
@@ -44,30 +44,22 @@ use crate::http::{
 
 /// Timeout for a request head and the TLS handshake, from the accept, the first byte or the previous response.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// How long a connection may be idle. Proxies close their idle connections after a minute, and should be first.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
-
 /// Timeout for reading a response, in addition to the time that its size takes at this rate, in bytes per second.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 const READ_RATE_MIN: u64 = 16 * 1024;
-
 /// How long an unproven connection may last when the service stops.
 const UNPROVEN_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
-
 /// The memory of a request, as measured with many small ones, and of each header field in addition to its name and value.
 const REQUEST_COST: usize = 4 * 1024;
 const FIELD_COST: usize = 128;
-
 /// Maximum number of bytes that hyper holds before it has parsed them: an incomplete head and an incomplete frame.
 const UNPARSED_MAX: usize = 32 * 1024;
-
 /// Bytes after which a connection lets others run. hyper and the TLS library read until the socket is empty.
 pub(super) const READ_BUDGET: usize = 8 * 1024;
-
 /// Maximum overhead of a connection: bytes beyond those that its requests, bodies and responses account for.
 const OVERHEAD_MAX: usize = 1024 * 1024;
-
 /// The overhead that a client may have for each byte of a body that it sends, and of a response that it reads: frames and TLS
 /// records of one byte each. A request accounts for as many bytes as the memory that it is counted with.
 const OVERHEAD_PER_BYTE: usize = 64;
@@ -77,6 +69,9 @@ const OVERHEAD_PER_BYTE: usize = 64;
 const MEMORY_FREED: usize = MEMORY_MAX / 8;
 const SLOTS_FREED_PART: usize = 64;
 
+/// Logs a request that the HTTP parser rejects, with the address of the peer.
+type LogUnparsed = dyn Fn(IpAddr, &str) + Send + Sync;
+
 /// A listener: its limits, and its open connections with the memory that they hold.
 pub(in crate::http) struct Listener {
     /// Its name in the metrics.
@@ -84,8 +79,7 @@ pub(in crate::http) struct Listener {
     pub(in crate::http) limits: ListenerSettings,
     pub(in crate::http) tls: Option<Arc<Tls>>,
     trusted_proxies: Vec<TrustedProxy>,
-    /// Logs a request that the HTTP parser rejects, with the address of the peer.
-    pub(super) log_unparsed: Box<dyn Fn(IpAddr, &str) + Send + Sync>,
+    pub(super) log_unparsed: Box<LogUnparsed>,
     /// The memory of all connections, in bytes.
     pub(in crate::http) held: AtomicUsize,
     /// The memory of evicted connections, which is free when their tasks have ended.
@@ -95,6 +89,8 @@ pub(in crate::http) struct Listener {
     /// One permit, for connections with much overhead.
     overhead_permit: Arc<Semaphore>,
     connections: Mutex<BTreeMap<ConnectionKey, Arc<Activity>>>,
+    /// When the service began to stop.
+    pub(super) draining: watch::Sender<Option<Instant>>,
 }
 
 impl Listener {
@@ -117,6 +113,7 @@ impl Listener {
             accepted: AtomicU64::default(),
             overhead_permit: Arc::new(Semaphore::new(1)),
             connections: Mutex::default(),
+            draining: watch::Sender::default(),
         })
     }
 
@@ -124,19 +121,20 @@ impl Listener {
         self.connections.lock().len()
     }
 
-    /// Gives unproven connections little time to end.
+    /// Lets connections end. Unproven ones get little time.
     pub(super) fn drain(&self) {
-        self.connections.lock().values().for_each(|connection| connection.drain());
+        self.draining.send_replace(Some(Instant::now()));
+        self.connections.lock().values().for_each(|connection| connection.watchdog.wake());
     }
 
-    /// Adds a connection. Evicts others if all slots, or all slots of its address, are taken.
-    fn insert(&self, connection: Arc<Activity>) {
+    /// Begins a connection. Evicts others if all slots, or as many as its address may have, are taken.
+    pub(super) fn connect(self: &Arc<Self>, peer: IpAddr) -> Arc<Activity> {
         let mut open = self.connections.lock();
         let kept = |limit| limit - limit / SLOTS_FREED_PART - 1;
-        let (address, all) = (connection.key.0, self.limits.connections_max);
+        let (address, all) = (network(peer), self.limits.connections_max);
         let same_address = (address, 0)..=(address, u64::MAX);
         if let Some(limit) = self.limits.connections_per_address
-            && !is_trusted(&self.trusted_proxies, connection.peer)
+            && !is_trusted(&self.trusted_proxies, peer)
             && open.range(same_address.clone()).count() >= limit
         {
             self.evict(&mut open, same_address, |_| 1, limit, kept(limit));
@@ -144,7 +142,16 @@ impl Listener {
         if open.len() >= all {
             self.evict(&mut open, .., |_| 1, all, kept(all));
         }
-        open.insert(connection.key, connection);
+        let connection = Arc::new(Activity {
+            key: (address, self.accepted.fetch_add(1, Relaxed)),
+            peer,
+            accepted: Instant::now(),
+            state: Mutex::default(),
+            listener: self.clone(),
+            watchdog: AtomicWaker::new(),
+        });
+        open.insert(connection.key, connection.clone());
+        connection
     }
 
     /// Evicts connections if more than the maximum memory is in use.
@@ -192,12 +199,11 @@ pub(super) struct Activity {
 
 #[derive(Default)]
 pub(super) struct ConnectionState {
-    /// The owner of the last accepted key.
+    /// The owner of the last accepted key. A connection is proven while a request with an accepted key is in flight. If none
+    /// is, the last request decides that has ended.
     owner: Option<OwnerId>,
     in_flight: usize,
     proven_in_flight: usize,
-    /// Whether the last request that ended had an accepted key.
-    last_was_proven: bool,
     /// When the last request in flight ended.
     idle_since: Option<Instant>,
     /// The version of the last request.
@@ -215,7 +221,6 @@ pub(super) struct ConnectionState {
     read: u64,
     unread: Vec<UnreadChunk>,
     next_chunk: u64,
-    draining: Option<Instant>,
     is_evicted: bool,
 }
 
@@ -228,15 +233,8 @@ struct UnreadChunk {
 }
 
 impl ConnectionState {
-    /// A connection is proven while a request with an accepted key is in flight. If none is, the last request decides
-    /// that has ended.
-    fn is_proven(&self) -> bool {
-        self.proven_in_flight > 0 || self.last_was_proven
-    }
-
     fn group(&self, network: IpNet) -> Group {
-        let owner = self.owner.as_ref().filter(|_| self.is_proven());
-        owner.map_or(Group::Address(network), |owner| Group::Owner(owner.clone()))
+        self.owner.clone().map_or(Group::Address(network), Group::Owner)
     }
 
     /// The order in which connections of a group lose their slots. Unproven ones: as they were accepted. Proven ones: since
@@ -244,7 +242,7 @@ impl ConnectionState {
     fn eviction_order(&self, accepted: Instant) -> (bool, Instant) {
         let unread = self.unread.iter().map(|chunk| chunk.since).min();
         let waiting = if self.in_flight == 0 { self.idle_since } else { unread };
-        let since = if self.is_proven() { waiting } else { Some(accepted) };
+        let since = if self.owner.is_some() { waiting } else { Some(accepted) };
         (since.is_none(), since.unwrap_or(accepted))
     }
 
@@ -260,8 +258,8 @@ impl ConnectionState {
 
     /// When the client will have taken too long. There is no deadline while it waits for the service; that of a request
     /// body is set by its reader.
-    fn deadline(&self, accepted: Instant) -> Option<Instant> {
-        let idle_since = self.idle_since.unwrap_or(accepted);
+    fn deadline(&self, Activity { accepted, listener, .. }: &Activity) -> Option<Instant> {
+        let idle_since = self.idle_since.unwrap_or(*accepted);
         // Only hyper can tell the head of an HTTP/2 request from other frames.
         let may_be_head = self.version.is_none_or(|version| version < Version::HTTP_2);
         let deadline = if self.in_flight > 0 {
@@ -272,30 +270,17 @@ impl ConnectionState {
         } else if let Some(first_byte) = self.first_byte.filter(|_| may_be_head) {
             Some(first_byte.max(idle_since) + HEAD_TIMEOUT)
         } else if self.version.is_none() {
-            Some(accepted + HEAD_TIMEOUT)
+            Some(*accepted + HEAD_TIMEOUT)
         } else {
             Some(idle_since + IDLE_TIMEOUT)
         };
-        let drained = self.draining.filter(|_| !self.is_proven()).map(|since| since + UNPROVEN_DRAIN_TIMEOUT);
+        let draining = listener.draining.borrow().filter(|_| self.owner.is_none());
+        let drained = draining.map(|since| since + UNPROVEN_DRAIN_TIMEOUT);
         [deadline, drained].into_iter().flatten().min()
     }
 }
 
 impl Activity {
-    /// Begins a connection. Evicts others if all slots of the listener, or as many as its address may have, are taken.
-    pub(super) fn begin(listener: &Arc<Listener>, peer: IpAddr) -> Arc<Self> {
-        let connection = Arc::new(Self {
-            key: (network(peer), listener.accepted.fetch_add(1, Relaxed)),
-            peer,
-            accepted: Instant::now(),
-            state: Mutex::default(),
-            listener: listener.clone(),
-            watchdog: AtomicWaker::new(),
-        });
-        listener.insert(connection.clone());
-        connection
-    }
-
     /// Frees the slot of the connection. Requests in flight keep their memory until they end. Returns whether something
     /// is cut off that the client has not read.
     pub(super) fn end(&self) -> bool {
@@ -315,20 +300,13 @@ impl Activity {
         self.watchdog.wake();
     }
 
-    /// The service stops.
-    fn drain(&self) {
-        self.state.lock().draining = Some(Instant::now());
-        self.watchdog.wake();
-    }
-
     /// Changes the state. The memory of the listener follows.
     fn update<T>(&self, change: impl FnOnce(&mut ConnectionState) -> T) -> T {
         let mut state = self.state.lock();
         let before = state.held;
         let changed = change(&mut state);
         // The difference may be negative.
-        let difference = state.held.wrapping_sub(before);
-        let is_evicted = state.is_evicted;
+        let (difference, is_evicted) = (state.held.wrapping_sub(before), state.is_evicted);
         let held = if is_evicted { &self.listener.evicted_held } else { &self.listener.held };
         let total = held.fetch_add(difference, Relaxed).wrapping_add(difference);
         drop(state);
@@ -365,25 +343,25 @@ impl Activity {
                     return Poll::Ready(Ok(ended));
                 }
             }
-            loop {
-                let state = self.state.lock();
-                let (deadline, overhead) = (state.deadline(self.accepted), state.overhead);
-                drop(state);
-                let now = Instant::now();
-                if overhead > OVERHEAD_MAX {
-                    return Poll::Ready(Err("too much overhead"));
-                } else if deadline.is_some_and(|deadline| deadline <= now) {
-                    return Poll::Ready(Err("timed out"));
-                }
-                // An HTTP/2 stream can end without waking its connection, so there is always a next look.
-                let alarm = deadline.unwrap_or(now + IDLE_TIMEOUT);
-                // A later deadline does not move the timer: it fires early once instead of being reset by every request.
-                if alarm < timer.deadline() {
-                    timer.as_mut().reset(alarm);
-                }
-                ready!(timer.as_mut().poll(context));
+            let state = self.state.lock();
+            let (deadline, overhead, now) = (state.deadline(self), state.overhead, Instant::now());
+            drop(state);
+            if overhead > OVERHEAD_MAX {
+                return Poll::Ready(Err("too much overhead"));
+            } else if deadline.is_some_and(|deadline| deadline <= now) {
+                return Poll::Ready(Err("timed out"));
+            }
+            // An HTTP/2 stream can end without waking its connection, so there is always a next look.
+            let alarm = deadline.unwrap_or(now + IDLE_TIMEOUT);
+            // A later deadline does not move the timer: it fires early once instead of being reset by every request.
+            if alarm < timer.deadline() {
                 timer.as_mut().reset(alarm);
             }
+            if timer.as_mut().poll(context).is_ready() {
+                timer.as_mut().reset(alarm);
+                context.waker().wake_by_ref();
+            }
+            Poll::Pending
         })
         .await
     }
@@ -474,7 +452,9 @@ impl Drop for InFlightRequest {
             state.held -= self.cost;
             state.in_flight -= 1;
             state.proven_in_flight -= usize::from(is_proven);
-            state.last_was_proven = is_proven;
+            if !is_proven && state.proven_in_flight == 0 {
+                state.owner = None;
+            }
             state.idle_since = Some(Instant::now());
         });
     }

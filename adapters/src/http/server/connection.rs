@@ -1,11 +1,12 @@
-//! One connection: TLS handshake, HTTP/1 or HTTP/2, and graceful shutdown.
+//! One connection: TLS handshake, HTTP/1 or HTTP/2, request bodies, and graceful shutdown.
 
 use std::{
     convert::Infallible,
-    future, io,
+    io, mem,
     pin::{Pin, pin},
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use axum::{
@@ -13,14 +14,14 @@ use axum::{
     body::{Body, Bytes},
     http::{
         Request, StatusCode, Version,
-        header::{ALLOW, CONTENT_LENGTH},
+        header::{ALLOW, CONTENT_LENGTH, EXPECT},
     },
     response::Response,
 };
 use futures_util::{FutureExt as _, StreamExt as _, TryFutureExt as _, future::BoxFuture, stream};
 use http_body_util::BodyExt as _;
 use hyper::{
-    body::{Body as _, Incoming},
+    body::{Body as HttpBody, Frame, Incoming, SizeHint},
     rt::Executor,
     service::service_fn,
 };
@@ -28,28 +29,28 @@ use hyper_util::{rt::TokioIo, server::conn::auto};
 use rustls::ServerConnection;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    sync::{mpsc, watch},
-    task,
+    sync::mpsc,
+    task, time,
 };
 use tokio_util::either::Either;
 use tower::Service as _;
 
-use super::{
-    activity::{Activity, READ_BUDGET, count_chunk},
-    request_body::wrap_body,
-};
+use super::activity::{Activity, InFlightRequest, READ_BUDGET, count_chunk};
+use crate::http::settings::DRAIN_MAX;
+
 /// Maximum size of the head of a request, in bytes.
 const HEAD_MAX: u32 = 16 * 1024;
-
 /// Maximum number of open HTTP/2 streams per connection.
 const STREAMS_MAX: u32 = 128;
-
 /// Bytes that an HTTP/2 client may send before the service reads them: on one stream a whole body, and on all streams.
 const STREAM_WINDOW: u32 = 64 * 1024;
 const CONNECTION_WINDOW: u32 = 128 * 1024;
 
 /// Maximum number of bytes that the TLS library holds until the socket takes them: two records. Shorter writes are slower.
 const TLS_BUFFER: usize = 32 * 1024;
+
+/// Timeout for draining a request body. A slower client may not see the response.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Hands the HTTP/2 streams of a connection to its task: when it is evicted, everything that they hold is free.
 #[derive(Clone)]
@@ -77,18 +78,12 @@ fn builder(streams: Streams) -> auto::Builder<Streams> {
 
 /// The receiving half of a socket. It counts what it receives, and its end frees the slot of the connection.
 pub(super) struct Receiver<R> {
-    half: R,
-    activity: Arc<Activity>,
+    pub(super) half: R,
+    pub(super) activity: Arc<Activity>,
     /// Makes the end discard what the client has not read.
-    discard_unread: fn(&R),
+    pub(super) discard_unread: fn(&R),
     /// The bytes received since other connections could run.
-    received: usize,
-}
-
-impl<R> Receiver<R> {
-    pub(super) fn new(half: R, activity: Arc<Activity>, discard_unread: fn(&R)) -> Self {
-        Self { half, activity, discard_unread, received: 0 }
-    }
+    pub(super) received: usize,
 }
 
 impl<R: AsyncRead + Unpin> AsyncRead for Receiver<R> {
@@ -120,15 +115,15 @@ impl<R> Drop for Receiver<R> {
     }
 }
 
-/// Serves a connection until it ends, its client takes too long, or it is evicted. When `draining` becomes true, requests
-/// in flight are finished.
+/// Serves a connection until it ends, its client takes too long, or it is evicted. When the listener
+/// drains, requests in flight are finished.
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     socket: S,
     activity: Arc<Activity>,
     router: Router,
-    mut draining: watch::Receiver<bool>,
 ) {
     let (opening, mut opened) = mpsc::unbounded_channel();
+    let mut draining = activity.listener.draining.subscribe();
     let builder = builder(Streams(opening));
     let serving = async {
         let stream = match &activity.listener.tls {
@@ -145,7 +140,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
             // `GracefulShutdown` checks for the shutdown first, and would close its connection.
             biased;
             ended = http.as_mut() => return ended,
-            _ = draining.wait_for(|draining| *draining) => {}
+            _ = draining.wait_for(Option::is_some) => {}
         }
         http.as_mut().graceful_shutdown();
         http.await
@@ -194,13 +189,84 @@ fn respond(
         response.map(|body| {
             // hyper drops an empty body when its head is queued, but h2 holds the head until it is written.
             if version == Version::HTTP_2 && body.is_end_stream() {
-                return Body::from_stream(stream::once(future::ready(Ok::<_, Infallible>(count(
-                    Bytes::new(),
-                )))));
+                return Body::from_stream(stream::iter([Ok::<_, Infallible>(count(Bytes::new()))]));
             }
             Body::new(body.map_frame(move |frame| frame.map_data(&count)))
         })
     })
+}
+
+/// A request body that counts what it has received. When it is dropped before its end, the rest is drained within bounds, so
+/// that the client sees its response.
+struct RequestBody {
+    incoming: Body,
+    is_drained: bool,
+    /// The bytes received so far, which the reader of the body keeps.
+    received: usize,
+    request: Arc<InFlightRequest>,
+}
+
+fn wrap_body(request: Request<Incoming>, in_flight: &Arc<InFlightRequest>) -> Request<Body> {
+    if request.body().is_end_stream() {
+        return request.map(|_| Body::empty());
+    }
+    // A client that waits for `100 Continue` has not sent its body. An HTTP/2 stream could be reset, but some clients
+    // then drop the response.
+    let is_drained = request.version() == Version::HTTP_2 || !request.headers().contains_key(EXPECT);
+    let request_body =
+        |incoming| RequestBody { incoming, is_drained, received: 0, request: in_flight.clone() };
+    request.map(|incoming| Body::new(request_body(Body::new(incoming))))
+}
+
+impl HttpBody for RequestBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        // hyper has sent `100 Continue`, so the client sends its body.
+        self.is_drained = true;
+        let frame = ready!(Pin::new(&mut self.incoming).poll_frame(context));
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            self.request.body_received(data.len());
+            self.received += data.len();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        self.request.body_ended(self.received);
+        if self.is_drained && !self.incoming.is_end_stream() {
+            tokio::spawn(drain(mem::take(&mut self.incoming), self.request.clone()));
+        }
+    }
+}
+
+/// Reads and discards a body. Its request stays in flight until then.
+async fn drain(mut incoming: Body, request: Arc<InFlightRequest>) {
+    let _ = time::timeout(DRAIN_TIMEOUT, async {
+        let mut drained = 0;
+        while drained <= DRAIN_MAX
+            && let Some(Ok(frame)) = incoming.frame().await
+        {
+            let length = frame.data_ref().map_or(0, Bytes::len);
+            request.body_received(length);
+            request.body_ended(length);
+            drained += length as u64;
+        }
+    })
+    .await;
+    request.body_ended(0);
 }
 
 #[cfg(test)]

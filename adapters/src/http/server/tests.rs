@@ -11,7 +11,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::*;
+use super::{activity::Activity, *};
 use crate::{
     access::{Scopes, api_keys::ApiKeys},
     http::{AppState, HttpSettings, ListenerSettings, TrustedProxy, public, serve},
@@ -37,7 +37,7 @@ pub(super) fn listener(limits: ListenerSettings, proxies: &[TrustedProxy]) -> Ar
 
 /// A new connection of a client on this machine.
 pub(super) fn connection(listener: &Arc<Listener>) -> Arc<Activity> {
-    Activity::begin(listener, Ipv4Addr::LOCALHOST.into())
+    listener.connect(Ipv4Addr::LOCALHOST.into())
 }
 
 /// A request in flight, for tests that call a router without a connection.

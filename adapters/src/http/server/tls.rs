@@ -30,7 +30,6 @@ use crate::{
 
 /// Maximum size of each file: far more than a certificate chain needs.
 const FILE_MAX: u64 = 1024 * 1024;
-
 const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long before its expiry a certificate is reported, and how often.
@@ -94,28 +93,26 @@ impl Tls {
         let loaded = CertificateAndKey::load(&self.certificate, &self.key);
         let (mut state, now) = (self.state.lock(), Utc::now());
         let State { active, error, expiry_reported } = &mut *state;
-        let loaded = loaded.and_then(|loaded| {
+        let outcome = loaded.and_then(|loaded| {
             let (begin, end) = (loaded.validity.start(), loaded.validity.end());
             if active.validity.contains(&now) && !loaded.validity.contains(&now) {
                 let reason = format!("it is valid only from {begin:?} to {end:?}");
                 return Err(unusable(&self.certificate, reason));
             }
-            Ok(loaded)
+            if active.contents != loaded.contents {
+                tracing::info!(target: "petstore::http", expires = ?end, "TLS certificate reloaded");
+                *active = loaded;
+                *expiry_reported = None;
+            }
+            Ok(())
         });
-        match error.attempt(loaded.as_ref().err()) {
+        match error.attempt(outcome.as_ref().err()) {
             Change::None => {}
             Change::Failed(error) => {
                 tracing::warn!(target: "petstore::http", %error, "TLS certificate not reloaded, the previous one stays active");
             }
             Change::Recovered => tracing::info!(target: "petstore::http", "TLS certificate usable again"),
         }
-        let outcome = loaded.map(|loaded| {
-            if active.contents != loaded.contents {
-                tracing::info!(target: "petstore::http", expires = ?loaded.validity.end(), "TLS certificate reloaded");
-                *active = loaded;
-                *expiry_reported = None;
-            }
-        });
         let expires = *active.validity.end();
         let is_due = expiry_reported.is_none_or(|last| now - last >= EXPIRY_REPORT_INTERVAL);
         if is_due && now > expires - EXPIRY_NOTICE {
@@ -142,9 +139,8 @@ impl CertificateAndKey {
         let chain: Vec<_> = CertificateDer::pem_slice_iter(&contents[0])
             .collect::<Result<_, _>>()
             .map_err(|error| unusable(certificate, not_pem(&contents[0], &error)))?;
-        let periods: Option<Vec<_>> = chain.iter().map(validity).collect();
-        let (begins, expires): (Vec<_>, Vec<_>) = periods.unwrap_or_default().into_iter().unzip();
-        let (Some(begins), Some(expires)) = (begins.into_iter().max(), expires.into_iter().min()) else {
+        let common = |a: Option<Period>, b: Option<Period>| Some((a?.0.max(b?.0), a?.1.min(b?.1)));
+        let Some((begin, end)) = chain.iter().map(validity).reduce(common).flatten() else {
             let rule = "it must hold a chain of PEM certificates, the service's own first";
             return Err(unusable(certificate, rule));
         };
@@ -165,7 +161,7 @@ impl CertificateAndKey {
                 error => unusable(key, error),
             })?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Self { contents, config: Arc::new(config), validity: begins..=expires })
+        Ok(Self { contents, config: Arc::new(config), validity: begin..=end })
     }
 }
 
@@ -186,7 +182,9 @@ fn not_pem(content: &[u8], error: &pem::Error) -> String {
 }
 
 /// When a certificate begins to be valid, and when it expires.
-fn validity(certificate: &CertificateDer<'_>) -> Option<(DateTime<Utc>, DateTime<Utc>)> {
+type Period = (DateTime<Utc>, DateTime<Utc>);
+
+fn validity(certificate: &CertificateDer<'_>) -> Option<Period> {
     let validity = Certificate::from_der(certificate).ok()?.tbs_certificate.validity;
     let time =
         |time: Time| DateTime::from_timestamp(i64::try_from(time.to_unix_duration().as_secs()).ok()?, 0);

@@ -9,7 +9,7 @@ use crate::access::api_keys::{key::ApiKey, record::KeyName};
 use crate::access::{RateLimit, Scope, Scopes};
 
 fn parse(content: &[u8]) -> Result<Vec<KeyRecord>, String> {
-    super::parse(content, Path::new("keys.toml")).map_err(|error| error.to_string())
+    super::parse(content, Path::new("keys.toml"))
 }
 
 const EXAMPLE: &str = r#"

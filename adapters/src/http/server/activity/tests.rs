@@ -21,7 +21,7 @@ impl Activity {
 
     /// The seconds until its deadline.
     fn seconds_left(&self) -> Option<u64> {
-        let deadline = self.state.lock().deadline(self.accepted);
+        let deadline = self.state.lock().deadline(self);
         deadline.map(|deadline| (deadline - Instant::now()).as_secs())
     }
 
@@ -188,7 +188,7 @@ async fn a_response_of_unknown_length_lasts_while_each_chunk_is_read_in_time() {
 async fn a_stopping_service_waits_longer_for_proven_connections() {
     let connection = connect();
     let request = connection.request(Version::HTTP_11);
-    connection.drain();
+    connection.listener.drain();
     assert_eq!(connection.seconds_left(), Some(1));
     request.prove(&OwnerId("owner".into()));
     assert_eq!(connection.seconds_left(), None);

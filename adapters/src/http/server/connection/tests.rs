@@ -31,7 +31,6 @@ const LIVEZ: &str = "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
 /// A client at the other end of a connection.
 struct Peer {
     stream: DuplexStream,
-    drain: watch::Sender<bool>,
     listener: Arc<Listener>,
     activity: Arc<Activity>,
     server: JoinHandle<()>,
@@ -45,13 +44,14 @@ impl Peer {
     /// The pipe holds so many bytes in each direction.
     fn connect_to(router: Router, capacity: usize) -> Self {
         let (stream, theirs) = tokio::io::duplex(capacity);
-        let (drain, draining) = watch::channel(false);
         let listener = listener(ListenerSettings::default(), &[]);
         let activity = connection(&listener);
         let (receiving, sending) = tokio::io::split(theirs);
-        let socket = tokio::io::join(Receiver::new(receiving, activity.clone(), |_| {}), sending);
-        let server = tokio::spawn(serve(socket, activity.clone(), router, draining));
-        Self { stream, drain, listener, activity, server }
+        let receiver =
+            Receiver { half: receiving, activity: activity.clone(), discard_unread: |_| {}, received: 0 };
+        let socket = tokio::io::join(receiver, sending);
+        let server = tokio::spawn(serve(socket, activity.clone(), router));
+        Self { stream, listener, activity, server }
     }
 
     async fn send(&mut self, text: &str) {
@@ -145,7 +145,7 @@ async fn a_request_that_has_begun_to_arrive_gets_a_response_when_the_server_stop
     peer.send(first).await;
     // One thread runs both sides: the server reads what was sent, and then sees the stage, when it is its turn.
     tokio::task::yield_now().await;
-    peer.drain.send_replace(true);
+    peer.listener.drain();
     tokio::task::yield_now().await;
     peer.send(second).await;
     let response = peer.read_to_the_end().await;
@@ -159,7 +159,7 @@ async fn a_request_that_waits_in_the_socket_gets_a_response_when_the_server_stop
     peer.read_past("}").await;
     // One thread runs both sides: the server runs when the peer waits.
     peer.send(LIVEZ).await;
-    peer.drain.send_replace(true);
+    peer.listener.drain();
     assert!(peer.read_to_the_end().await.starts_with("HTTP/1.1 200"));
 }
 

@@ -41,7 +41,7 @@ impl TestListener {
     /// Opens a connection with a request in flight.
     fn connect(&mut self, address: u8, owner: Option<u8>) -> &Connection {
         let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, address));
-        let activity = Activity::begin(&self.listener, address);
+        let activity = self.listener.connect(address);
         let request = activity.begin_request(&Request::new(()));
         if let Some(owner) = owner {
             request.prove(&OwnerId(owner.to_string().into()));
