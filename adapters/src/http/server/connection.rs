@@ -115,8 +115,8 @@ impl<R> Drop for Receiver<R> {
     }
 }
 
-/// Serves a connection until it ends, its client takes too long, or it is evicted. When the listener
-/// drains, requests in flight are finished.
+/// Serves a connection until it ends, its client takes too long, or it is evicted. When the listener drains,
+/// requests in flight are finished.
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     socket: S,
     activity: Arc<Activity>,
