@@ -97,6 +97,7 @@ mod repository {
     mod architecture;
     mod bill_of_materials;
     mod documentation;
+    mod one_file;
     mod readme;
     mod test_lists;
 }

@@ -31,7 +31,7 @@ pub use nats::{NatsCluster, NatsServer, NatsSync};
 pub use node::{all_pets, create, open_node, owner, pet_named, serve_node};
 pub use postgres::PostgresServer;
 pub use program::{
-    Finished, Running, digest, eventually, eventually_ok, exported, finished, free_port, key_file,
+    Finished, Running, digest, eventually, eventually_ok, exported, finished, free_port, key_file, one_file,
     packaged_program, petstore, program, serve, signal, wait_until,
 };
 pub use proxy::{CutProxy, DelayProxy};

@@ -31,17 +31,24 @@ pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
 pub fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     // With the same selection as the tests themselves, so that dependencies are compiled once for both.
-    let build = || build(&["--workspace", "--all-features", "--bins", "--tests"]);
+    let build = || build("petstore", &["--workspace", "--all-features", "--bins", "--tests"]);
     PROGRAM.get_or_init(|| env::var_os("TEST_PROGRAM").map_or_else(build, PathBuf::from))
 }
 
 /// The program as it is packaged, for benchmarks.
 pub fn packaged_program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| build(&["--package", "bin", "--features", "servers", "--profile", "dist"]))
+    PROGRAM.get_or_init(|| {
+        build("petstore", &["--package", "bin", "--features", "servers", "--profile", "dist"])
+    })
 }
 
-fn build(selection: &[&str]) -> PathBuf {
+/// The example `one_file`.
+pub fn one_file() -> PathBuf {
+    build("one_file", &["--workspace", "--all-features", "--example", "one_file"])
+}
+
+fn build(name: &str, selection: &[&str]) -> PathBuf {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     // These variables of the running test would make cargo run build scripts again.
     for (name, _) in env::vars()
@@ -58,7 +65,7 @@ fn build(selection: &[&str]) -> PathBuf {
         .expect("cargo runs");
     assert!(built.status.success(), "the program builds");
     let is_program = |message: &serde_json::Value| {
-        message["target"]["name"] == "petstore" && message["profile"]["test"] == false
+        message["target"]["name"] == name && message["profile"]["test"] == false
     };
     String::from_utf8_lossy(&built.stdout)
         .lines()

@@ -1,6 +1,6 @@
 //! `GET /metrics`: the metrics of the service, in the OpenMetrics text format.
 //!
-//! Requests are counted in a registry of their own. A scrape reads everything else from counters and `/proc`, never from a
+//! Requests are counted in a separate registry. A scrape reads everything else from counters and `/proc`, never from a
 //! disk: metrics are needed most when a disk hangs.
 
 mod process;
