@@ -3,7 +3,10 @@
 use domain::{IdsExhausted, NewPet, Pet};
 use thiserror::Error;
 
-use crate::{log::commit::OwnerId, node::idempotency::RequestKey, ports::Fault};
+use crate::{
+    log::commit::{OwnerId, RequestKey},
+    ports::Fault,
+};
 
 #[derive(Debug, Clone)]
 pub(crate) enum WriteCommand {

@@ -9,6 +9,7 @@ mod backoff;
 mod commands;
 pub mod log;
 mod node;
+mod options;
 mod page;
 mod pet_store;
 pub mod ports;
@@ -18,17 +19,13 @@ pub mod transfer;
 pub use backoff::Backoff;
 pub use commands::{CreatePet, Created, WriteError};
 pub use log::{
-    commit::OwnerId,
+    commit::{InvalidRequestKey, OwnerId, RequestKey},
     digest::Digest,
     position::{HASH_PREFIX, LogPosition},
 };
-pub use node::{
-    applied::NotCaughtUp,
-    health::Health,
-    idempotency::{InvalidRequestKey, RequestKey},
-    replay::ReplayProgress,
-};
+pub use node::{applied::NotCaughtUp, health::Health, replay::ReplayProgress};
+pub use options::{LogAccess, Options};
 pub use page::{Limit, LimitOutOfRange, ListPets, Page};
-pub use pet_store::{LogAccess, Options, PetStore};
+pub use pet_store::PetStore;
 pub use ports::Version;
 pub use statistics::{Histogram, Statistics};

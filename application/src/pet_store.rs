@@ -12,22 +12,19 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     commands::{CreatePet, Created, WriteCommand, WriteError},
-    log::{
-        commit::{NodeId, OwnerId},
-        position::LogPosition,
-    },
+    log::{commit::OwnerId, position::LogPosition},
     node::{
         applied::NotCaughtUp,
         health::Health,
-        replay::ReplayProgress,
         replica::Replica,
         state::NodeState,
         writer::{self, QueuedCommand, Writer},
     },
+    options::{LogAccess, Options},
     page::{ListPets, Page},
     ports::{
-        Clock, CommitId, Durability, DurabilityLevel, EventLog, Fault, LogError, LogIdentity, LogSource,
-        Position, ReadModel, Version,
+        Clock, CommitId, Durability, EventLog, Fault, LogError, LogIdentity, LogSource, Position, ReadModel,
+        Version,
     },
     statistics::Statistics,
 };
@@ -47,46 +44,6 @@ pub struct PetStore {
     /// The writer, and the background tasks of a shared log.
     tasks: TaskTracker,
     pets_max: Option<usize>,
-}
-
-/// The options of a store.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Which nodes may write to the log.
-    pub access: LogAccess,
-    /// The id of this run of the node.
-    pub node: NodeId,
-    /// The required durability. While the log promises less, writes are rejected.
-    pub required: DurabilityLevel,
-    /// The log that this node has applied before, if any. A log that does not hold its newest commit is rejected.
-    pub known: Option<LogIdentity>,
-    /// The maximum number of pets, if there is one.
-    pub pets_max: Option<usize>,
-    /// The progress of the replay.
-    pub progress: Arc<ReplayProgress>,
-}
-
-impl Options {
-    /// The defaults for a log with this access.
-    pub fn new(access: LogAccess) -> Self {
-        Self {
-            access,
-            node: NodeId::random(),
-            required: DurabilityLevel::Volatile,
-            known: None,
-            pets_max: None,
-            progress: Arc::default(),
-        }
-    }
-}
-
-/// Which nodes may write to a log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogAccess {
-    /// Only this node: the engine locks the log.
-    Exclusive,
-    /// Other nodes too: this node follows their commits.
-    Shared,
 }
 
 impl PetStore {

@@ -8,7 +8,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::ports::Position;
+use crate::log::commit::Position;
 
 /// A histogram with fixed bounds.
 #[derive(Debug)]

@@ -16,10 +16,9 @@ use uuid::Uuid;
 
 use crate::{
     log::{
-        commit::{Commit, CommitId, Entry, NodeId, OwnerId, Position},
+        commit::{Commit, CommitId, Entry, NodeId, OwnerId, Position, RequestKey},
         digest::Digest,
     },
-    node::idempotency::RequestKey,
     ports::{Fault, LogError, Record, StoredRecord},
 };
 

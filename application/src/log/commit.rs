@@ -5,9 +5,10 @@ use std::{fmt, sync::Arc};
 use chrono::{DateTime, Utc};
 use domain::PetEvent;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 use uuid::Uuid;
 
-use crate::{log::digest::Digest, node::idempotency::RequestKey};
+use crate::log::digest::Digest;
 
 /// One atomic batch of events from any number of clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +67,33 @@ pub struct Entry {
     pub by: OwnerId,
     /// The idempotency key, under which the request may be repeated.
     pub request_key: Option<RequestKey>,
+}
+
+/// An idempotency key: 1 to 255 visible ASCII characters, chosen by the client.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RequestKey(Arc<str>);
+
+/// A string that is not an idempotency key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("must be 1 to {max} visible ASCII characters", max = RequestKey::MAX_CHARS)]
+pub struct InvalidRequestKey;
+
+impl RequestKey {
+    /// The maximum length of a key.
+    pub const MAX_CHARS: usize = 255;
+
+    /// Accepts 1 to 255 visible ASCII characters.
+    pub fn new(key: impl Into<Arc<str>>) -> Result<Self, InvalidRequestKey> {
+        let key = key.into();
+        let fits =
+            (1..=Self::MAX_CHARS).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());
+        if fits { Ok(Self(key)) } else { Err(InvalidRequestKey) }
+    }
+
+    /// The key as it was given.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 /// The number of a commit. 0 is the empty log.

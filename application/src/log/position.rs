@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{log::digest::Digest, ports::Position};
+use crate::log::{commit::Position, digest::Digest};
 
 /// The length of the hash in a log position: long enough to distinguish histories.
 pub const HASH_PREFIX: usize = 8;

@@ -10,9 +10,9 @@ use crate::{
     commands::{CreatePet, Created, WriteCommand, WriteError},
     log::{
         codec,
-        commit::{Commit, CommitId, Entry, NodeId, OwnerId},
+        commit::{Commit, CommitId, Entry, NodeId, OwnerId, RequestKey},
     },
-    node::{idempotency::RequestKey, state::DecisionState},
+    node::state::DecisionState,
 };
 
 /// The limits of one commit: its events, and their bytes.

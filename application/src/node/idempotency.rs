@@ -1,41 +1,10 @@
 //! Idempotency: a request with a key is executed once, however often it is sent.
 
-use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
-    sync::Arc,
-};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use domain::Pet;
-use thiserror::Error;
 
-use crate::log::commit::OwnerId;
-
-/// An idempotency key: 1 to 255 visible ASCII characters, chosen by the client.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct RequestKey(Arc<str>);
-
-/// A string that is not an idempotency key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("must be 1 to {max} visible ASCII characters", max = RequestKey::MAX_CHARS)]
-pub struct InvalidRequestKey;
-
-impl RequestKey {
-    /// The maximum length of a key.
-    pub const MAX_CHARS: usize = 255;
-
-    /// Accepts 1 to 255 visible ASCII characters.
-    pub fn new(key: impl Into<Arc<str>>) -> Result<Self, InvalidRequestKey> {
-        let key = key.into();
-        let fits =
-            (1..=Self::MAX_CHARS).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());
-        if fits { Ok(Self(key)) } else { Err(InvalidRequestKey) }
-    }
-
-    /// The key as it was given.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
+use crate::log::commit::{OwnerId, RequestKey};
 
 /// The pets that were added for requests with a key. Equal keys of different owners are independent.
 ///

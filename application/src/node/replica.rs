@@ -26,7 +26,7 @@ use crate::{
         state::NodeState,
         turns::Turns,
     },
-    pet_store::{LogAccess, Options},
+    options::{LogAccess, Options},
     ports::{EventLog, Fault, LogError, LogIdentity, Position, ReadBound, StoredRecord, Version},
     statistics::Statistics,
 };

@@ -28,7 +28,7 @@ use crate::{
         replica::Replica,
         turns::Turns,
     },
-    pet_store::{LogAccess, Options},
+    options::{LogAccess, Options},
     ports::{
         AppendError, Clock, CommitId, Durability, DurabilityLevel, Fault, LogError, Position, ReadBound,
         Record, Version,

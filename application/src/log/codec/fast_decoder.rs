@@ -9,12 +9,9 @@ use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName, PetStatus};
 use uuid::Uuid;
 
 use super::{ENVELOPE_SIZE_BOUND, node_id};
-use crate::{
-    log::{
-        commit::{Commit, CommitId, Entry, OwnerId, Position},
-        digest::Digest,
-    },
-    node::idempotency::RequestKey,
+use crate::log::{
+    commit::{Commit, CommitId, Entry, OwnerId, Position, RequestKey},
+    digest::Digest,
 };
 
 const UUID_LEN: usize = 36;

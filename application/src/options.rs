@@ -1,0 +1,49 @@
+//! The options of a store.
+
+use std::sync::Arc;
+
+use crate::{
+    log::commit::NodeId,
+    node::replay::ReplayProgress,
+    ports::{DurabilityLevel, LogIdentity},
+};
+
+/// The options of a store.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Which nodes may write to the log.
+    pub access: LogAccess,
+    /// The id of this run of the node.
+    pub node: NodeId,
+    /// The required durability. While the log promises less, writes are rejected.
+    pub required: DurabilityLevel,
+    /// The log that this node has applied before, if any. A log that does not hold its newest commit is rejected.
+    pub known: Option<LogIdentity>,
+    /// The maximum number of pets, if there is one.
+    pub pets_max: Option<usize>,
+    /// The progress of the replay.
+    pub progress: Arc<ReplayProgress>,
+}
+
+impl Options {
+    /// The defaults for a log with this access.
+    pub fn new(access: LogAccess) -> Self {
+        Self {
+            access,
+            node: NodeId::random(),
+            required: DurabilityLevel::Volatile,
+            known: None,
+            pets_max: None,
+            progress: Arc::default(),
+        }
+    }
+}
+
+/// Which nodes may write to a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogAccess {
+    /// Only this node: the engine locks the log.
+    Exclusive,
+    /// Other nodes too: this node follows their commits.
+    Shared,
+}
