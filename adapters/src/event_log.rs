@@ -19,9 +19,7 @@ pub mod sqlite;
 
 use std::sync::Arc;
 
-use application::ports::{
-    AppendError, Durability, DurabilityLevel, Fault, LogError, LogSource, Position, Record,
-};
+use application::ports::{Durability, DurabilityLevel, LogError, LogSource, Position};
 
 /// What a log is opened read-only for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,21 +52,4 @@ impl SalvagedLog {
 /// The durability of a log that promises nothing itself, or whose promise is not known here.
 fn volatile(engine: &'static str, promise: &str) -> Durability {
     Durability { engine, level: DurabilityLevel::Volatile, promise: promise.into(), settings: vec![] }
-}
-
-/// Returns the records before the first one that is over the limit of an engine. Rejects that one when it is the first.
-fn within_limit(records: &[Record], max: usize) -> Result<&[Record], AppendError> {
-    records.first().map_or(Ok(()), |first| check_size(first, max))?;
-    let fitting = records.iter().take_while(|record| record.bytes.len() <= max).count();
-    Ok(&records[..fitting])
-}
-
-/// Rejects a record over the limit of an engine before any of it is sent or written.
-fn check_size(record: &Record, max: usize) -> Result<(), AppendError> {
-    let size = record.bytes.len();
-    if size <= max {
-        return Ok(());
-    }
-    let detail = format!("a record of {size} bytes is over the limit of {max}");
-    Err(AppendError::NotStored(Fault::TooLarge.error(detail)))
 }

@@ -1,18 +1,18 @@
 //! The ports: interfaces that adapters implement. The docs of each port state what its adapters must do.
 
-use std::{str::FromStr, sync::Arc, time::Duration};
+use std::{future, str::FromStr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use domain::{Pet, PetId, PetStatus};
 use thiserror::Error;
+use tokio::{sync::watch, time};
 
 pub use crate::log::commit::{CommitId, LogIdentity, Position, Version};
 use crate::{log::commit::Commit, page::ListPets, statistics::Histogram};
 
-/// The maximum size of a record, in bytes: twice the largest commit of the writer. Readers of exports and remote logs
-/// reject longer lines.
+/// The maximum size of a record, in bytes: twice the largest commit of the writer. Larger ones count as damaged.
 pub const RECORD_MAX: usize = 1024 * 1024;
 
 /// A log that can be read: commits at the positions 1, 2, 3 … without gaps. Exports, salvaged files, read-only stores
@@ -28,11 +28,11 @@ pub trait LogSource: Send + Sync + 'static {
     /// a failed write.
     async fn head(&self) -> Result<Position, LogError>;
 
-    /// Returns when there may be a record after `after`, or after `timeout`. A hint: it may return early. The default
-    /// is for a log that does not grow, or cannot tell: it waits for all of `timeout`.
-    async fn wait_for(&self, _after: Position, timeout: Duration) -> Result<(), LogError> {
-        tokio::time::sleep(timeout).await;
-        Ok(())
+    /// Returns the last position that is known to exist, which changes when there may be more to read. A hint: it may be
+    /// too high, and a change may get lost. An engine that has to poll does so while there are receivers. The default is for
+    /// a log that does not grow: its sender is dropped. Readers use [`wait_for_records`].
+    fn changes(&self) -> watch::Receiver<Position> {
+        watch::channel(Position::START).1
     }
 
     /// Returns a position after `damaged`, which cannot be read, such that the log holds no record in between. A salvage
@@ -55,17 +55,13 @@ pub trait LogSource: Send + Sync + 'static {
 /// Every implementation passes [`contract::check_all`](crate::log::contract::check_all).
 #[async_trait]
 pub trait EventLog: LogSource {
-    /// Appends `record` directly after `expected`, completely or not at all. The head must be exactly that commit: a
-    /// different one at the same position is a [`Conflict`](AppendError::Conflict) too. After `Ok` the record survives what
-    /// [`durability`](LogSource::durability) promises, and every later read and head shows it.
-    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError>;
-
-    /// Appends a prefix of `records`, at least the first, directly after `expected`. Returns the position of the last record
-    /// that was stored. For copies, which call again with the rest, and pass at most [`ReadBound::APPEND`] at once.
+    /// Appends a prefix of `records`, at least the first, directly after `expected`, and returns the position of the last
+    /// record that was stored. The head must be exactly that commit: a different one at the same position is a
+    /// [`Conflict`](AppendError::Conflict) too. `Ok` means that exactly the records up to that position were stored by this
+    /// call. They survive what [`durability`](LogSource::durability) promises, and every later read and head shows them.
     ///
-    /// The effect is that of one [`append`](Self::append) after another, ended after any of them. So `Ok` means that
-    /// exactly the records up to that position were stored by this call, and they are as durable and visible as after
-    /// `append`. An error concerns the whole call:
+    /// The writer passes one record, and copies pass up to [`ReadBound::APPEND`], and call again with the rest. An engine
+    /// that cannot store several records at the cost of one stores only the first. An error concerns the whole call:
     ///
     /// - [`Conflict`](AppendError::Conflict) and [`NotStored`](AppendError::NotStored): no record was stored.
     /// - [`Unclear`](AppendError::Unclear) and [`Closed`](AppendError::Closed): a prefix may be stored, and possibly all of
@@ -73,29 +69,11 @@ pub trait EventLog: LogSource {
     ///
     /// A failure after the first record does not hide the records before it: they are returned as stored, and the next
     /// call meets the failure. If it was a lost reply, the next call gets a conflict with the caller's own record, so
-    /// read after a conflict too. A record over the [limit](Self::record_limit) ends the prefix before it, and is
-    /// rejected as [`Fault::TooLarge`] when it is the first. Without records, nothing is compared, and the position of
-    /// `expected` is returned. Ids may repeat: the log does not compare them with each other.
+    /// read after a conflict too. Ids may repeat: the log does not compare them with each other.
     ///
-    /// An engine that can store several records at the cost of one does so, all of them or none. It must not store a record
-    /// unless this call has stored the one before it: after a conflict, the position of the second record may be free.
-    async fn append_many(&self, expected: Version, records: &[Record]) -> Result<Position, AppendError> {
-        let mut head = expected;
-        for record in records {
-            match self.append(head, record).await {
-                Ok(_) => head = head.then(record.id),
-                Err(_) if head != expected => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(head.position)
-    }
-
-    /// Returns the size of the largest record that the engine accepts now, in bytes, at most [`RECORD_MAX`]. Larger ones
-    /// are rejected as [`Fault::TooLarge`].
-    fn record_limit(&self) -> usize {
-        RECORD_MAX
-    }
+    /// A record must not be stored unless this call has stored the one before it: after a conflict, the position of the second
+    /// record may be free.
+    async fn append(&self, expected: Version, records: &[Record]) -> Result<Position, AppendError>;
 
     /// Checks whether the engine would accept a record now, without storing one. Called at startup, and after the engine has
     /// rejected a record. `Ok` may be wrong; an error is never wrong.
@@ -106,6 +84,19 @@ pub trait EventLog: LogSource {
     /// Finishes the appends that have begun, and releases files and locks. Later calls may fail with [`Fault::Stopped`].
     /// Dropping the log does the same, without waiting.
     async fn close(&self) {}
+}
+
+/// Returns when the log may hold a record after `after`, or after `timeout`.
+pub async fn wait_for_records(log: &dyn LogSource, after: Position, timeout: Duration) {
+    let mut changes = log.changes();
+    let grown = async {
+        if changes.wait_for(|last| *last > after).await.is_err() {
+            // The log does not grow.
+            future::pending::<()>().await;
+        }
+    };
+    // Readers read after the timeout too, in case a change got lost.
+    let _ = time::timeout(timeout, grown).await;
 }
 
 /// Statistics about the storage. An engine on another machine has none.
@@ -161,10 +152,21 @@ pub struct ReadBound {
 impl ReadBound {
     /// A batch: large enough to be fast, small enough to be held in memory a few times over.
     pub const BATCH: Self = Self { records: 4_096, bytes: 4 * 1024 * 1024 };
-    /// A batch for one [`append_many`](EventLog::append_many): small enough for the timeouts of an append.
+    /// A batch for one [`append`](EventLog::append): small enough for its timeouts.
     pub const APPEND: Self = Self { records: 1_000, bytes: RECORD_MAX };
     /// Exactly one record.
     pub const ONE: Self = Self { records: 1, bytes: usize::MAX };
+
+    /// Returns as many of the records as one read may return.
+    pub fn take(self, records: impl IntoIterator<Item = StoredRecord>) -> Vec<StoredRecord> {
+        let mut bytes = 0;
+        let fits = |record: &StoredRecord| {
+            let fits = bytes < self.bytes;
+            bytes += record.bytes.len();
+            fits
+        };
+        records.into_iter().take(self.records).take_while(fits).collect()
+    }
 }
 
 /// A failed append, named by what the caller does next.

@@ -189,7 +189,7 @@ async fn an_unclear_append_is_resolved_when_a_newer_program_wrote_at_its_positio
 async fn a_node_that_follows_a_newer_program_stops_serving_and_says_so() {
     let (log, store) = shared_node().await;
     assert_eq!(create(&store).await, Ok(1));
-    log.append(contract::version(&*log).await, &in_format(2, &contract::record(2))).await.unwrap();
+    log.append(contract::version(&*log).await, &[in_format(2, &contract::record(2))]).await.unwrap();
     after_a_while().await;
     assert_eq!(fault(&store), Some(Fault::UnsupportedFormat));
     assert_eq!(all_pets(&store), Err(Fault::UnsupportedFormat), "what it would show is no longer the truth");

@@ -18,7 +18,7 @@ use application::{
 };
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use tokio::time;
+use tokio::{sync::watch, time};
 
 /// How the log fails. What is said about an append holds for the next one, which mends the log; everything else lasts
 /// until another fault is chosen.
@@ -199,9 +199,9 @@ impl LogSource for FaultyLog {
         }
     }
 
-    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
+    fn changes(&self) -> watch::Receiver<Position> {
         assert_ne!(self.fault(), LogFault::WaitsPanic, "the log has a bug");
-        self.reach()?.wait_for(position, timeout).await
+        self.log().changes()
     }
 
     fn durability(&self) -> Durability {
@@ -211,7 +211,7 @@ impl LogSource for FaultyLog {
 
 #[async_trait]
 impl EventLog for FaultyLog {
-    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
+    async fn append(&self, expected: Version, records: &[Record]) -> Result<Position, AppendError> {
         let log = self.log();
         let of_another_node = contract::record_after(
             contract::head_hash(&*log, log.head().await.expect("memory has no faults")).await,
@@ -228,16 +228,16 @@ impl EventLog for FaultyLog {
             | LogFault::ReplacedBetweenReads
             | LogFault::WaitsPanic
             | LogFault::SlowReads
-            | LogFault::HeadFails(_) => log.append(expected, record).await,
+            | LogFault::HeadFails(_) => log.append(expected, records).await,
             LogFault::LosesTheResponse => {
-                log.append(expected, record).await?;
+                log.append(expected, records).await?;
                 Err(AppendError::Unclear(lost()))
             }
             LogFault::LosesTheAppend | LogFault::LosesEveryAppend | LogFault::Away => {
                 Err(AppendError::Unclear(lost()))
             }
             LogFault::LandsLate | LogFault::LandsLateWhileDisconnected => {
-                log.append(expected, record).await?;
+                log.append(expected, records).await?;
                 self.closed_for.store(1, Ordering::SeqCst);
                 let connected = fault == LogFault::LandsLate;
                 let next = if connected { AppendError::Conflict } else { AppendError::NotStored(lost()) };
@@ -245,15 +245,15 @@ impl EventLog for FaultyLog {
                 Err(AppendError::Unclear(lost()))
             }
             LogFault::OvertakenUnseen => {
-                log.append(expected, &of_another_node).await?;
+                log.append(expected, &[of_another_node]).await?;
                 Err(AppendError::Unclear(lost()))
             }
             LogFault::Overtaken => {
-                log.append(expected, &of_another_node).await?;
-                log.append(expected, record).await
+                log.append(expected, &[of_another_node]).await?;
+                log.append(expected, records).await
             }
             LogFault::OvertakenByANewerProgram => {
-                log.append(expected, &in_format(2, record)).await?;
+                log.append(expected, &[in_format(2, &records[0])]).await?;
                 Err(AppendError::Unclear(lost()))
             }
             LogFault::RejectsTheRecord => Err(AppendError::NotStored(Fault::TooLarge.error("too large"))),
@@ -263,13 +263,13 @@ impl EventLog for FaultyLog {
             LogFault::ReportsConflicts => Err(AppendError::Conflict),
             LogFault::ClosesBeforeStoring => Err(self.close()),
             LogFault::ClosesAfterStoring => {
-                log.append(expected, record).await?;
+                log.append(expected, records).await?;
                 Err(self.close())
             }
             LogFault::Disconnected => Err(AppendError::NotStored(lost())),
             LogFault::Slow => {
                 time::sleep(Duration::from_mins(1)).await;
-                log.append(expected, record).await
+                log.append(expected, records).await
             }
             LogFault::AppendsPanic => panic!("the log has a bug"),
         }

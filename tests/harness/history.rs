@@ -78,7 +78,7 @@ pub async fn append_in_batches(log: &dyn EventLog, records: impl Iterator<Item =
     let (mut head, mut pending, mut records) = (Version::START, Vec::new(), records.peekable());
     while records.peek().is_some() || !pending.is_empty() {
         pending.extend(records.by_ref().take(ReadBound::APPEND.records - pending.len()));
-        let last = log.append_many(head, &pending).await.expect("nothing else writes");
+        let last = log.append(head, &pending).await.expect("nothing else writes");
         let stored = usize::try_from(last.0 - head.position.0).expect("a few records");
         head = Version::at(last, pending[stored - 1].id);
         pending.drain(..stored);

@@ -13,7 +13,10 @@ use application::{
 };
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use tokio::time::{self, Instant};
+use tokio::{
+    sync::watch,
+    time::{self, Instant},
+};
 
 /// The outcome of a call.
 #[derive(Debug, Clone, Copy)]
@@ -37,15 +40,13 @@ enum Failure {
 /// A log whose next calls fail as listed.
 struct Failing {
     log: MemoryLog,
-    waits: Mutex<VecDeque<Failure>>,
     reads: Mutex<VecDeque<Failure>>,
     appends: Mutex<VecDeque<Failure>>,
 }
 
 impl Failing {
     fn new(log: MemoryLog) -> Self {
-        let (waits, reads, appends) = Default::default();
-        Self { log, waits, reads, appends }
+        Self { log, reads: Mutex::default(), appends: Mutex::default() }
     }
 }
 
@@ -67,11 +68,8 @@ impl LogSource for Failing {
         self.log.head().await
     }
 
-    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
-        match next(&self.waits) {
-            Some(Failure::Fails(fault)) => Err(fault.error("cannot wait")),
-            Some(_) | None => self.log.wait_for(position, timeout).await,
-        }
+    fn changes(&self) -> watch::Receiver<Position> {
+        self.log.changes()
     }
 
     fn durability(&self) -> Durability {
@@ -81,7 +79,22 @@ impl LogSource for Failing {
 
 #[async_trait]
 impl EventLog for Failing {
-    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
+    async fn append(&self, expected: Version, records: &[Record]) -> Result<Position, AppendError> {
+        let mut head = expected;
+        for record in records {
+            match self.append_one(head, record).await {
+                Ok(_) => head = head.then(record.id),
+                Err(_) if head != expected => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(head.position)
+    }
+}
+
+impl Failing {
+    async fn append_one(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
+        let record = std::slice::from_ref(record);
         let lost = || AppendError::Unclear(Fault::Unreachable.error("no response"));
         match next(&self.appends) {
             Some(Failure::Fails(fault)) => Err(AppendError::NotStored(fault.error("rejected"))),
@@ -137,7 +150,7 @@ fn failing(faults: &[Fault]) -> Mutex<VecDeque<Failure>> {
 #[tokio::test(start_paused = true)]
 async fn a_continuous_copy_retries_with_growing_delays_and_resumes() {
     use Fault::{Full, Unreachable, WriteFailed};
-    let from = Failing { waits: failing(&[Unreachable; 3]), ..Failing::new(history(3).await) };
+    let from = Failing { reads: failing(&[Unreachable; 3]), ..Failing::new(history(3).await) };
     let to =
         Failing { appends: failing(&[Unreachable, WriteFailed, Full]), ..Failing::new(history(0).await) };
     let (delays, ended) = follow(&from, &to).await;
@@ -149,15 +162,15 @@ async fn a_continuous_copy_retries_with_growing_delays_and_resumes() {
 #[tokio::test(start_paused = true)]
 async fn the_delay_of_a_continuous_copy_starts_again_after_progress() {
     let fails = Failure::Fails(Fault::Unreachable);
-    let waits = Mutex::new([fails, fails, Failure::None, fails].into());
-    let from = Failing { waits, ..Failing::new(history(1).await) };
+    let reads = Mutex::new([fails, fails, Failure::None, fails].into());
+    let from = Failing { reads, ..Failing::new(history(1).await) };
     let (delays, _) = follow(&from, &Failing::new(MemoryLog::default())).await;
     assert_eq!(delays, [250, 500, 250]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_continuous_copy_ends_when_a_retry_cannot_help() {
-    let from = Failing { waits: failing(&[Fault::Damaged]), ..Failing::new(history(3).await) };
+    let from = Failing { reads: failing(&[Fault::Damaged]), ..Failing::new(history(3).await) };
     let (delays, ended) = follow(&from, &Failing::new(MemoryLog::default())).await;
     assert!(delays.is_empty() && matches!(ended, Some(CopyError::Source(_))), "{ended:?}");
     let to = Failing { appends: failing(&[Fault::CannotOpen]), ..Failing::new(MemoryLog::default()) };

@@ -44,7 +44,7 @@ async fn export_in(directory: &Path, node: NodeId) -> PathBuf {
             }],
         };
         let record = codec::encode(&commit);
-        before = Version::at(log.append(before, &record).await.unwrap(), record.id);
+        before = Version::at(log.append(before, std::slice::from_ref(&record)).await.unwrap(), record.id);
         previous = Digest::of(&record.bytes);
     }
     let file = directory.join("backup.jsonl");
@@ -226,7 +226,7 @@ fn commits_that_were_salvaged_around_gaps_are_not_divided() {
         let mut before = Version::START;
         for line in records.lines() {
             let commit = codec::decode(line.as_bytes()).unwrap();
-            before = Version::at(log.append(before, &codec::encode(&commit)).await.unwrap(), commit.id);
+            before = Version::at(log.append(before, &[codec::encode(&commit)]).await.unwrap(), commit.id);
         }
         for end in [
             transfer::End::Position(Position(4)),

@@ -108,7 +108,7 @@ async fn nothing_is_stored_on_top_of_another_history() {
     let stored = contract::fill(&*log, Version::START, 1).await;
     server.sql("postgres", "UPDATE petstore_commits SET id = gen_random_uuid() WHERE position = 1");
 
-    let rejected = log.append(stored, &contract::record(2)).await;
+    let rejected = log.append(stored, &[contract::record(2)]).await;
 
     assert_eq!(rejected, Err(AppendError::Conflict), "reading on tells more");
     assert_eq!(log.head().await, Ok(Position(1)));

@@ -71,7 +71,7 @@ async fn a_log_with_another_record_format_is_rejected_and_left_unchanged() {
         let path = directory.path().join("pets");
         let log = open_embedded(engine, &path);
         let head = contract::fill(&*log, Version::START, 1).await;
-        log.append(head, &in_format(format, &contract::record(2))).await.unwrap();
+        log.append(head, &[in_format(format, &contract::record(2))]).await.unwrap();
         let records = log.read(Position::START, ReadBound::BATCH).await.unwrap();
         close_embedded(&*log, &path).await;
         let database = |path: &Path| if engine == "sqlite" { fs::read(path).ok() } else { None };

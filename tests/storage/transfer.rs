@@ -105,7 +105,7 @@ async fn with_damage(log: &MemoryLog, damaged: u64) -> MemoryLog {
             let middle = bytes.len() / 2;
             bytes[middle] ^= 1;
         }
-        copy.append(head, &Record { id, bytes: bytes.into() }).await.unwrap();
+        copy.append(head, &[Record { id, bytes: bytes.into() }]).await.unwrap();
         head = Version::at(position, id);
     }
     copy

@@ -29,7 +29,6 @@ use std::{
     fmt,
     path::Path,
     pin::pin,
-    slice,
     sync::{
         Arc,
         mpsc::{self, SyncSender, TrySendError},
@@ -66,7 +65,6 @@ pub(crate) use opening::{check, discard};
 pub(crate) use panics::{one_line, silence_panics};
 pub(crate) use reading::read_within;
 
-use super::within_limit;
 use high_water_mark::HighWaterMark;
 use log_thread::{LogThread, QueuedAppend};
 
@@ -150,11 +148,8 @@ impl<E: Engine> LogSource for EmbeddedLog<E> {
         if self.ended.is_cancelled() { Err(stopped()) } else { self.shared.head() }
     }
 
-    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
-        let mut heads = self.shared.head.subscribe();
-        // A timeout is not an error: the wait is only a hint.
-        let _ = time::timeout(timeout, heads.wait_for(|head| *head > position)).await;
-        Ok(())
+    fn changes(&self) -> watch::Receiver<Position> {
+        self.shared.head.subscribe()
     }
 
     fn durability(&self) -> Durability {
@@ -168,16 +163,8 @@ impl<E: Engine> LogSource for EmbeddedLog<E> {
 
 #[async_trait]
 impl<E: Engine> EventLog for EmbeddedLog<E> {
-    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        self.append_many(expected, slice::from_ref(record)).await
-    }
-
     /// Stores all records with one sync, or none.
-    async fn append_many(&self, expected: Version, records: &[Record]) -> Result<Position, AppendError> {
-        let records = within_limit(records, self.record_limit())?;
-        if records.is_empty() {
-            return Ok(expected.position);
-        }
+    async fn append(&self, expected: Version, records: &[Record]) -> Result<Position, AppendError> {
         // The thread may be busy opening the log again.
         self.head().await.map_err(AppendError::Closed)?;
         let (reply, outcome) = oneshot::channel();

@@ -1,16 +1,14 @@
 //! A log in memory, for tests and trials.
 
-use std::time::Duration;
-
 use application::ports::{
     AppendError, Durability, EventLog, LogError, LogSource, Position, ReadBound, Record, StoredRecord,
     Version,
 };
 use async_trait::async_trait;
 use parking_lot::RwLock;
-use tokio::{sync::watch, time};
+use tokio::sync::watch;
 
-use super::{check_size, volatile};
+use super::volatile;
 
 /// Keeps the log in memory. Nothing survives the process.
 #[derive(Debug, Default)]
@@ -24,28 +22,20 @@ impl LogSource for MemoryLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let records = self.records.read();
         let start = usize::try_from(after.0).unwrap_or(usize::MAX).min(records.len());
-        let mut room = bound.bytes;
-        let mut found = Vec::new();
-        for (record, before) in records[start..].iter().zip(after.0..).take(bound.records) {
-            let Record { id, bytes } = record.clone();
-            found.push(StoredRecord { position: Position(before + 1), id: Some(id), bytes });
-            room = room.saturating_sub(record.bytes.len());
-            if room == 0 {
-                break;
-            }
-        }
-        Ok(found)
+        let stored = records[start..].iter().zip(after.0 + 1..).map(|(record, position)| StoredRecord {
+            position: Position(position),
+            id: Some(record.id),
+            bytes: record.bytes.clone(),
+        });
+        Ok(bound.take(stored))
     }
 
     async fn head(&self) -> Result<Position, LogError> {
         Ok(*self.head.borrow())
     }
 
-    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
-        let mut heads = self.head.subscribe();
-        // A timeout is not an error: the wait is only a hint.
-        let _ = time::timeout(timeout, heads.wait_for(|head| *head > position)).await;
-        Ok(())
+    fn changes(&self) -> watch::Receiver<Position> {
+        self.head.subscribe()
     }
 
     fn durability(&self) -> Durability {
@@ -55,16 +45,16 @@ impl LogSource for MemoryLog {
 
 #[async_trait]
 impl EventLog for MemoryLog {
-    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        check_size(record, self.record_limit())?;
-        let mut records = self.records.write();
-        let commit = records.last().map(|record| record.id);
-        if expected != (Version { position: Position(records.len() as u64), commit }) {
+    async fn append(&self, expected: Version, records: &[Record]) -> Result<Position, AppendError> {
+        let mut stored = self.records.write();
+        let commit = stored.last().map(|record| record.id);
+        if expected != (Version { position: Position(stored.len() as u64), commit }) {
             return Err(AppendError::Conflict);
         }
-        records.push(record.clone());
-        self.head.send_replace(expected.position.next());
-        Ok(expected.position.next())
+        stored.extend_from_slice(records);
+        let head = Position(stored.len() as u64);
+        self.head.send_replace(head);
+        Ok(head)
     }
 }
 

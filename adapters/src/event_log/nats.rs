@@ -15,8 +15,8 @@ mod stream;
 use std::{fmt, sync::Arc, time::Duration};
 
 use application::ports::{
-    AppendError, Durability, EventLog, Fault, LogError, LogSource, Position, RECORD_MAX, ReadBound, Record,
-    StoredRecord, Version,
+    AppendError, Durability, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record, StoredRecord,
+    Version,
 };
 use async_nats::{HeaderMap, header::NATS_EXPECTED_LAST_SEQUENCE, jetstream::stream::Info};
 use async_trait::async_trait;
@@ -36,12 +36,10 @@ use self::{
     connection::{NatsConnection, RESPONSE_TIMEOUT, RequestFailure},
     durability::SyncSettings,
 };
-use super::{check_size, environment};
+use super::environment;
 
 /// The oldest server version whose replicas serve batches of records.
 const SERVER_MIN: (i64, i64) = (2, 11);
-/// How long to wait for an announcement before polling the leader.
-const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The delay before a commit that found no leader is sent again.
 const LEADER_DELAY: Duration = Duration::from_millis(100);
 /// How long a leader may report an older state of the stream before the stream counts as replaced. A leader that was
@@ -49,8 +47,6 @@ const LEADER_DELAY: Duration = Duration::from_millis(100);
 const STALE_LEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The expected sequence of a probe: no stream reaches it, and servers can parse it.
 const PROBE_SEQUENCE: Position = Position(1 << 62);
-/// The maximum size of the headers of a commit, in bytes. They count towards the maximum message size of the server.
-const HEADERS_MAX: usize = 128;
 /// The header that holds the commit id, so that the id can be compared without decoding the record.
 const COMMIT_ID: &str = "Petstore-Commit-Id";
 
@@ -292,9 +288,9 @@ impl LogSource for NatsLog {
         self.sync_settings.refresh_if_changed(epoch, &info).await;
         *self.validated_epoch.lock() = head.clone().map(|_| epoch);
         let head = head?;
-        // An announcement of a stream that was replaced would wake every wait.
+        // An announcement may get lost, and one of a stream that was replaced would wake every wait.
         self.announced.send_if_modified(|newest| {
-            let is_wrong = *newest == announced && head < announced;
+            let is_wrong = head > *newest || (*newest == announced && head < announced);
             if is_wrong {
                 *newest = head;
             }
@@ -318,19 +314,8 @@ impl LogSource for NatsLog {
         )))
     }
 
-    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
-        let deadline = Instant::now() + timeout;
-        let mut announced = self.announced.subscribe();
-        while self.known() <= position && Instant::now() < deadline {
-            let poll = deadline.min(Instant::now() + POLL_INTERVAL);
-            let beyond = announced.wait_for(|announced| *announced > position);
-            if time::timeout_at(poll, beyond).await.is_ok() {
-                break;
-            }
-            // Finds a commit whose announcement was lost.
-            self.head().await?;
-        }
-        Ok(())
+    fn changes(&self) -> watch::Receiver<Position> {
+        self.announced.subscribe()
     }
 
     fn durability(&self) -> Durability {
@@ -353,12 +338,12 @@ impl EventLog for NatsLog {
     /// remains: a stream that was deleted and restored with a different history of exactly the same length accepts the
     /// commit, if that happened after this node last read the head. The follower of a shared log reads it every second.
     ///
-    /// `append_many` sends one record after another, each after the reply to the one before. If the second was sent
-    /// without waiting and another node has stored the first commit, the sequence would be the expected one, and the
-    /// second record would continue a history that it does not belong to.
-    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
+    /// Stores only the first record. If the second was sent without waiting for the reply to the first, and another node
+    /// has stored the first commit, the sequence would be the expected one, and the second record would continue a history
+    /// that it does not belong to.
+    async fn append(&self, expected: Version, records: &[Record]) -> Result<Position, AppendError> {
+        let record = &records[0];
         let epoch = self.connection.epoch();
-        check_size(record, self.record_limit())?;
         // Nothing has been sent yet, so a failure here has stored nothing.
         self.check_stream().await?;
         if !self.holds(expected).await.map_err(AppendError::NotStored)? {
@@ -376,6 +361,7 @@ impl EventLog for NatsLog {
                     let last_sequence = &mut self.info.lock().state.last_sequence;
                     *last_sequence = position.0.max(*last_sequence);
                     self.last.lock().record(Version::at(position, record.id), epoch);
+                    announce(&self.announced, position);
                     return Ok(position);
                 }
                 // Sent again during an election: no server has received the message.
@@ -415,11 +401,6 @@ impl EventLog for NatsLog {
             }
         }
     }
-
-    /// The maximum payload that the server announced when this node connected may be smaller than a record.
-    fn record_limit(&self) -> usize {
-        self.connection.client.max_payload().saturating_sub(HEADERS_MAX).min(RECORD_MAX)
-    }
 }
 
 async fn connect(url: &str) -> Result<(Address, NatsConnection), LogError> {
@@ -453,21 +434,24 @@ async fn listen(
     background.spawn(async move {
         while let Some(message) = stored.next().await {
             if let Some(sequence) = reading::sequence(&message) {
-                received.send_if_modified(|announced| {
-                    let before = *announced;
-                    *announced = before.max(Position(sequence));
-                    before < *announced
-                });
+                announce(&received, Position(sequence));
             }
         }
     });
     Ok(announced)
 }
 
+fn announce(announced: &watch::Sender<Position>, position: Position) {
+    announced.send_if_modified(|announced| {
+        let before = *announced;
+        *announced = before.max(position);
+        before < *announced
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use application::log::contract;
-    use uuid::Uuid;
 
     use super::*;
 
@@ -486,13 +470,5 @@ mod tests {
         assert!(!last.is(newer, 1), "a new connection may lead to another log");
         last.record(older, 1);
         assert!(last.is(older, 1));
-    }
-
-    #[test]
-    fn the_largest_headers_fit_into_their_bound() {
-        let (position, id) = (u64::MAX, Uuid::nil());
-        let headers =
-            format!("NATS/1.0\r\n{NATS_EXPECTED_LAST_SEQUENCE}: {position}\r\n{COMMIT_ID}: {id}\r\n\r\n");
-        assert!(headers.len() <= HEADERS_MAX, "{headers}");
     }
 }

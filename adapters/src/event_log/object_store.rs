@@ -4,8 +4,8 @@
 //! Objects are contiguous: the object after one that ends at `p` can only be named `p + 1`. So creating that key is the
 //! check of an append, also for a request that was delayed.
 //!
-//! Reading order: this file (the public API), `object_store/objects.rs` (the objects of a log), `object_store/segments.rs`
-//! (copies for fast reading), `object_store/marker.rs` (new logs), `object_store/bucket.rs` (requests),
+//! Reading order: this file (the public API), `object_store/objects.rs` (the objects of a log), `object_store/tail.rs` (the
+//! newest of them, and polls), `object_store/segments.rs` (copies for fast reading), `object_store/marker.rs` (new logs), `object_store/bucket.rs` (requests),
 //! `object_store/client.rs` (HTTP).
 
 mod bucket;
@@ -13,8 +13,9 @@ mod client;
 mod marker;
 mod objects;
 mod segments;
+mod tail;
 
-use std::{slice, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use application::{
     log::codec,
@@ -24,22 +25,22 @@ use application::{
     },
 };
 use async_trait::async_trait;
-use bytes::Bytes;
-use parking_lot::Mutex;
 use tokio::{
-    sync::watch,
+    sync::{Mutex, watch},
     time::{self, Instant},
 };
+use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 pub use bucket::Variables;
 
 use self::{
     bucket::{Bucket, NotCreated},
-    objects::{OBJECT_RECORDS_MAX, Object, Objects, Window},
+    objects::{OBJECT_RECORDS_MAX, Object, Objects, RecordCache},
     segments::Segmenter,
+    tail::Tail,
 };
-use super::{ReadPurpose, within_limit};
+use super::ReadPurpose;
 
 /// How long an append may take, and the additional time for each MiB.
 const APPEND_TIMEOUT: Duration = Duration::from_millis(3_500);
@@ -51,80 +52,19 @@ const RETRY_DELAY: Duration = Duration::from_millis(100);
 /// How long an append relies on the last check that the log is still the same, and how long a reader does.
 const APPEND_CONFIRMATION: Duration = Duration::from_secs(1);
 const READ_CONFIRMATION: Duration = Duration::from_secs(10);
-/// The interval between polls for commits of other nodes: half of the time since the last one, within these limits.
-const POLL_MIN: Duration = Duration::from_millis(10);
-const POLL_MAX: Duration = Duration::from_secs(1);
-/// The number of objects that are read one by one before a listing is used to find the end.
-const SINGLE_READS: usize = 32;
-/// The maximum size of the newest records that are kept for the next read, in bytes.
-const RECENT_BYTES: usize = 4 * 1024 * 1024;
 
 /// A log in a bucket, which many nodes may share.
 pub struct ObjectLog {
     objects: Arc<Objects>,
     purpose: ReadPurpose,
-    end: watch::Sender<End>,
+    tail: Arc<Tail>,
     /// Held during an append. A node never has two objects in flight: if only the second one arrived, the log would have
     /// a gap.
-    appending: tokio::sync::Mutex<()>,
-    /// When the next poll is due. Several readers share the polls.
-    next_poll: Mutex<Instant>,
+    appending: Mutex<()>,
     /// Records that were read ahead.
-    ahead: tokio::sync::Mutex<Window>,
-    /// `None` in a log that is only read, or closed.
-    segmenter: Mutex<Option<Segmenter>>,
-}
-
-/// The newest object that this node has read or created.
-#[derive(Debug)]
-struct End {
-    /// The first position of the object. 0 for the empty log.
-    first: Position,
-    /// The last record in it. `None` for the empty log.
-    newest: Option<StoredRecord>,
-    /// The newest records, for readers that wait for them.
-    recent: Window,
-    /// When the newest object was found.
-    found: Instant,
-    /// When it was last known that the log is the same and ends here.
-    confirmed: Instant,
-}
-
-impl End {
-    fn position(&self) -> Position {
-        self.newest.as_ref().map_or(Position::START, |newest| newest.position)
-    }
-
-    /// Finds the newest object in the listing of a log.
-    async fn find(objects: &Objects) -> Result<Self, LogError> {
-        let confirmed = Instant::now();
-        let segmented = objects.list_segments(Position::START).await?.pop();
-        let segmented = segmented.map_or(Position::START, |segment| segment.last);
-        let newest = objects.list_from(segmented, usize::MAX).await?.pop();
-        let Some((first, _)) = newest else {
-            if segmented > Position::START {
-                return Err(objects.missing(segmented).await);
-            }
-            return Ok(Self::at(Position::START, None, confirmed));
-        };
-        let newest = match objects.get(first).await {
-            Ok(Some(newest)) => newest.last().clone(),
-            Ok(None) => return Err(objects.missing(first).await),
-            // Reported by its readers. The other objects can be salvaged.
-            Err(error) if error.fault == Fault::Damaged => {
-                StoredRecord { position: first, id: None, bytes: Bytes::new() }
-            }
-            Err(error) => return Err(error),
-        };
-        if newest.position < segmented && !newest.bytes.is_empty() {
-            return Err(objects.missing(newest.position.next()).await);
-        }
-        Ok(Self::at(first, Some(newest), confirmed))
-    }
-
-    fn at(first: Position, newest: Option<StoredRecord>, confirmed: Instant) -> Self {
-        Self { first, newest, recent: Window::default(), found: Instant::now(), confirmed }
-    }
+    ahead: Mutex<RecordCache>,
+    /// Polls for commits of other nodes. Ends with the log.
+    _polling: AbortOnDropHandle<()>,
 }
 
 impl ObjectLog {
@@ -133,12 +73,12 @@ impl ObjectLog {
     pub async fn open(url: &str, variables: &Variables) -> Result<Self, LogError> {
         let bucket = Bucket::open(url, variables).await?;
         let log = marker::find_or_create(&bucket).await?;
-        Self::attach(bucket, log, ReadPurpose::Use).await.map(Self::with_segmenter)
+        Self::attach(bucket, log, ReadPurpose::Use).await.map(Self::with_segments)
     }
 
     /// Opens an existing log.
     pub async fn open_existing(url: &str, variables: &Variables) -> Result<Self, LogError> {
-        Self::read_only(url, variables, ReadPurpose::Use).await.map(Self::with_segmenter)
+        Self::read_only(url, variables, ReadPurpose::Use).await.map(Self::with_segments)
     }
 
     /// Opens an existing log to read it. Creates nothing.
@@ -155,77 +95,26 @@ impl ObjectLog {
 
     async fn attach(bucket: Arc<Bucket>, log: Uuid, purpose: ReadPurpose) -> Result<Self, LogError> {
         let objects = Arc::new(Objects::of(bucket, log));
+        let tail = Arc::new(Tail::find(objects.clone()).await?);
         Ok(Self {
-            end: watch::Sender::new(End::find(&objects).await?),
+            _polling: AbortOnDropHandle::new(tokio::spawn(tail.clone().poll())),
             objects,
             purpose,
-            appending: tokio::sync::Mutex::default(),
-            next_poll: Mutex::new(Instant::now()),
-            ahead: tokio::sync::Mutex::default(),
-            segmenter: Mutex::new(None),
+            tail,
+            appending: Mutex::default(),
+            ahead: Mutex::default(),
         })
     }
 
-    fn with_segmenter(self) -> Self {
-        let segmenter = Segmenter::start(self.objects.clone(), self.position());
-        Self { segmenter: Mutex::new(Some(segmenter)), ..self }
-    }
-
-    fn position(&self) -> Position {
-        self.end.borrow().position()
-    }
-
-    /// Records an object that was read or created after the newest one. Another task may have recorded it already.
-    fn record(&self, object: &Object) {
-        self.end.send_if_modified(|end| {
-            if object.first != end.position().next() {
-                return false;
-            }
-            end.first = object.first;
-            // A copy: a slice would keep the whole object in memory.
-            end.newest = Some(StoredRecord { bytes: object.last().bytes.to_vec().into(), ..*object.last() });
-            end.recent.push(object);
-            end.recent.shrink_to(RECENT_BYTES);
-            end.found = Instant::now();
-            *self.next_poll.lock() = end.found + POLL_MIN;
-            if let Some(segmenter) = &mut *self.segmenter.lock() {
-                segmenter.add(object);
-            }
-            true
-        });
-    }
-
-    /// Reads the object after the newest known one. Returns whether there is one.
-    async fn read_next(&self) -> Result<bool, LogError> {
-        let object = self.objects.get(self.position().next()).await?;
-        if let Some(object) = &object {
-            self.record(object);
-        }
-        Ok(object.is_some())
-    }
-
-    /// Reads the objects after the newest known one. Skips most of them if there are many.
-    async fn advance(&self) -> Result<(), LogError> {
-        for _ in 0..SINGLE_READS {
-            if !self.read_next().await? {
-                return Ok(());
-            }
-        }
-        let found = End::find(&self.objects).await?;
-        self.end.send_if_modified(|end| {
-            let is_later = found.position() > end.position();
-            if is_later {
-                *end = found;
-            }
-            is_later
-        });
-        Ok(())
+    fn with_segments(self) -> Self {
+        *self.tail.segmenter.lock() = Some(Segmenter::start(self.objects.clone(), self.tail.position()));
+        self
     }
 
     /// Checks that marker and newest object are still the same, and that no object follows a gap.
     async fn confirm(&self, max_age: Duration) -> Result<(), LogError> {
         let (first, newest) = {
-            let end = self.end.borrow();
+            let end = self.tail.end.lock();
             if end.confirmed.elapsed() < max_age {
                 return Ok(());
             }
@@ -249,16 +138,13 @@ impl ObjectLog {
         if !later.is_empty() && self.objects.get(next).await?.is_none() {
             return Err(self.objects.missing(next).await);
         }
-        self.end.send_if_modified(|end| {
-            end.confirmed = begun;
-            false
-        });
+        self.tail.end.lock().confirmed = begun;
         Ok(())
     }
 
     /// Whether the newest commit is this one.
     fn ends_with(&self, expected: Version) -> bool {
-        let end = self.end.borrow();
+        let end = self.tail.end.lock();
         let Some(newest) = &end.newest else { return expected == Version::START };
         newest.position == expected.position && expected.commit.is_some() && {
             let id = newest.id.or_else(|| codec::envelope(&newest.bytes).map(|(_, id, _)| id));
@@ -286,7 +172,7 @@ impl ObjectLog {
             match time::timeout(attempt_timeout, self.objects.get(object.first)).await {
                 Ok(Ok(Some(found))) if found.bytes == object.bytes => return Ok(()),
                 Ok(Ok(Some(other))) => {
-                    self.record(&other);
+                    self.tail.record(&other);
                     return Err(AppendError::Conflict);
                 }
                 Ok(Err(error)) if error.fault == Fault::Damaged => return Err(AppendError::Closed(error)),
@@ -313,10 +199,10 @@ fn before_sending(error: LogError) -> AppendError {
 impl LogSource for ObjectLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let first = after.next();
-        if first > self.position() {
-            self.advance().await?;
+        if first > self.tail.position() {
+            self.tail.advance().await?;
         }
-        if first > self.position() {
+        if first > self.tail.position() {
             // A gap is not the end. The reader of a single record acts on its absence.
             let max_age = if bound.records == 1 { Duration::ZERO } else { READ_CONFIRMATION };
             self.confirm(max_age).await?;
@@ -324,17 +210,17 @@ impl LogSource for ObjectLog {
         }
         if bound.records == 1 {
             // Always from the server: the reader wants to know whether the log still holds the record.
-            let newest = self.end.borrow().first;
+            let newest = self.tail.end.lock().first;
             return Ok(vec![self.objects.record_at(first, newest).await?]);
         }
-        let recent = self.end.borrow().recent.read(first, bound);
+        let recent = self.tail.end.lock().recent.read(first, bound);
         if !recent.is_empty() {
             return Ok(recent);
         }
         let mut ahead = self.ahead.lock().await;
         ahead.drop_before(first);
         if ahead.read(first, ReadBound::ONE).is_empty() {
-            *ahead = self.objects.window(first, self.purpose).await?;
+            *ahead = self.objects.read_ahead(first, self.purpose).await?;
         }
         match ahead.read(first, bound) {
             records if records.is_empty() => Err(self.objects.missing(first).await),
@@ -343,28 +229,13 @@ impl LogSource for ObjectLog {
     }
 
     async fn head(&self) -> Result<Position, LogError> {
-        self.advance().await?;
+        self.tail.advance().await?;
         self.confirm(READ_CONFIRMATION).await?;
-        Ok(self.position())
+        Ok(self.tail.position())
     }
 
-    async fn wait_for(&self, after: Position, timeout: Duration) -> Result<(), LogError> {
-        let deadline = Instant::now() + timeout;
-        let mut end = self.end.subscribe();
-        while self.position() <= after {
-            let next = *self.next_poll.lock();
-            tokio::select! {
-                _ = end.wait_for(|end| end.position() > after) => return Ok(()),
-                () = time::sleep_until(next.min(deadline)) => {}
-            }
-            if next > deadline {
-                return Ok(());
-            }
-            let interval = (self.end.borrow().found.elapsed() / 2).clamp(POLL_MIN, POLL_MAX);
-            *self.next_poll.lock() = Instant::now() + interval;
-            self.read_next().await?;
-        }
-        Ok(())
+    fn changes(&self) -> watch::Receiver<Position> {
+        self.tail.changes()
     }
 
     async fn skip(&self, damaged: Position) -> Result<Position, LogError> {
@@ -389,20 +260,12 @@ impl LogSource for ObjectLog {
 
 #[async_trait]
 impl EventLog for ObjectLog {
-    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        self.append_many(expected, slice::from_ref(record)).await
-    }
-
     /// Stores one object, or nothing.
-    async fn append_many(&self, expected: Version, records: &[Record]) -> Result<Position, AppendError> {
-        let records = within_limit(records, self.record_limit())?;
+    async fn append(&self, expected: Version, records: &[Record]) -> Result<Position, AppendError> {
         let records = &records[..records.len().min(OBJECT_RECORDS_MAX)];
-        if records.is_empty() {
-            return Ok(expected.position);
-        }
         let _appending = self.appending.lock().await;
-        if expected.position > self.position() {
-            self.advance().await.map_err(before_sending)?;
+        if expected.position > self.tail.position() {
+            self.tail.advance().await.map_err(before_sending)?;
         }
         if !self.ends_with(expected) {
             return Err(AppendError::Conflict);
@@ -413,7 +276,7 @@ impl EventLog for ObjectLog {
             AppendError::NotStored(Fault::WriteFailed.error(detail))
         })?;
         self.create(&object).await?;
-        self.record(&object);
+        self.tail.record(&object);
         Ok(object.last().position)
     }
 
@@ -422,7 +285,7 @@ impl EventLog for ObjectLog {
     }
 
     async fn close(&self) {
-        let segmenter = self.segmenter.lock().take();
+        let segmenter = self.tail.segmenter.lock().take();
         if let Some(segmenter) = segmenter {
             segmenter.close().await;
         }

@@ -11,7 +11,7 @@ mod schema;
 mod session;
 mod settings;
 
-use std::{fmt, slice, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use application::{
     Backoff,
@@ -24,13 +24,13 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use parking_lot::{Mutex as SyncMutex, RwLock};
 use tokio::{
-    sync::{Mutex, Semaphore},
+    sync::{Mutex, Semaphore, watch},
     task,
     time::{self, Instant},
 };
 
 use self::{session::Session, settings::Target};
-use super::{environment, within_limit};
+use super::environment;
 
 /// How long an append may take. Shorter than the time that the application gives a write, so that its client learns
 /// the outcome.
@@ -38,8 +38,6 @@ const APPEND_TIMEOUT: Duration = Duration::from_millis(3_500);
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a batch of records may take, even over a slow network.
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
-/// The polling interval, in case a notification gets lost.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the files that the URL names may take to be read.
 const SETTINGS_TIMEOUT: Duration = Duration::from_secs(2);
 /// One task reads them at a time, so that a file system that hangs blocks one thread.
@@ -54,6 +52,8 @@ const DURABILITY_AGE_MAX: Duration = Duration::from_secs(1);
 pub struct PostgresLog {
     url: String,
     link: Mutex<Link>,
+    /// The last announced position. It may be too high after another server has become the primary.
+    announced: watch::Sender<Position>,
     /// The newest commit that this node has read or appended: servers that hold it are preferred.
     newest: SyncMutex<Version>,
     /// The durability that the server reported, and when.
@@ -125,14 +125,15 @@ impl PostgresLog {
     }
 
     async fn connect(url: &str, if_missing: IfMissing, newest: Version) -> Result<Self, LogError> {
-        let (session, errors) = Session::open(&servers(url).await?, if_missing, newest).await;
+        let announced = watch::Sender::default();
+        let (session, errors) = Session::open(&servers(url).await?, if_missing, newest, &announced).await;
         let another_may_hold_it = errors.iter().any(|error| error.fault == Fault::Unreachable);
         // If no better server can be expected, use one that lacks the newest commit. The caller checks what is missing.
         let session = session.filter(|session| session.holds_newest || !another_may_hold_it);
         let session = session.ok_or_else(|| error_mapping::combined(errors))?;
         let durability = RwLock::new((session.durability().await?, Instant::now()));
         let link = Mutex::new(Link::Connected { session: Arc::new(session), until: None });
-        Ok(Self { url: url.to_owned(), link, newest: SyncMutex::new(newest), durability })
+        Ok(Self { url: url.to_owned(), link, announced, newest: SyncMutex::new(newest), durability })
     }
 
     /// The open session, or a new one.
@@ -167,7 +168,8 @@ impl PostgresLog {
     async fn reconnect(&self) -> Result<Session, LogError> {
         // Missing tables are not recreated: a log that has vanished is not an empty log.
         let newest = *self.newest.lock();
-        let (session, errors) = Session::open(&servers(&self.url).await?, IfMissing::Fail, newest).await;
+        let servers = servers(&self.url).await?;
+        let (session, errors) = Session::open(&servers, IfMissing::Fail, newest, &self.announced).await;
         let session = session.ok_or_else(|| error_mapping::combined(errors))?;
         let durability = session.durability().await?;
         *self.durability.write() = (durability, Instant::now());
@@ -251,20 +253,8 @@ impl LogSource for PostgresLog {
         Ok(head)
     }
 
-    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
-        let deadline = Instant::now() + timeout;
-        loop {
-            let session = self.session().await?;
-            let next_look = deadline.min(Instant::now() + POLL_INTERVAL);
-            let notified = time::timeout_at(next_look, session.announced_beyond(position)).await.is_ok();
-            if notified || Instant::now() >= deadline {
-                return Ok(());
-            }
-            // Also return for a shorter log: a new primary may lack the last commits.
-            if session.in_time(HEAD_TIMEOUT, session.head()).await? != position {
-                return Ok(());
-            }
-        }
+    fn changes(&self) -> watch::Receiver<Position> {
+        self.announced.subscribe()
     }
 
     async fn skip(&self, damaged: Position) -> Result<Position, LogError> {
@@ -280,16 +270,8 @@ impl LogSource for PostgresLog {
 
 #[async_trait]
 impl EventLog for PostgresLog {
-    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        self.append_many(expected, slice::from_ref(record)).await
-    }
-
     /// Stores all records with one statement, or none.
-    async fn append_many(&self, expected: Version, records: &[Record]) -> Result<Position, AppendError> {
-        let records = within_limit(records, self.record_limit())?;
-        if records.is_empty() {
-            return Ok(expected.position);
-        }
+    async fn append(&self, expected: Version, records: &[Record]) -> Result<Position, AppendError> {
         // Nothing has been sent yet, so a failure here has stored nothing.
         let session = self.session().await.map_err(AppendError::NotStored)?;
         let reply = session.reply_within(APPEND_TIMEOUT, session.append(expected, records)).await;

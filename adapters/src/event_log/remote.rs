@@ -5,7 +5,11 @@
 
 mod stream;
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::Duration,
+};
 
 use application::ports::{Durability, Fault, LogError, LogSource, Position, ReadBound, StoredRecord};
 use async_trait::async_trait;
@@ -13,7 +17,7 @@ use futures_util::future::BoxFuture;
 use hyper::{Response, StatusCode, body::Incoming};
 use serde_json::Value;
 use tokio::{
-    sync::Mutex,
+    sync::{Mutex, watch},
     time::{self, Instant},
 };
 
@@ -35,6 +39,10 @@ pub struct RemoteLog {
     key_is_old: Instant,
     /// The open response.
     stream: Mutex<Option<RecordStream>>,
+    /// Whether a reader waits for new records, so that responses have no end.
+    is_followed: AtomicBool,
+    /// [`Position::MAX`], unless nothing was received since the last read: then the position of that read.
+    received: watch::Sender<Position>,
 }
 
 impl RemoteLog {
@@ -57,7 +65,13 @@ impl RemoteLog {
                 ServiceClient::new(url.clone(), ca, ca_option).and_then(|client| client.with_key(key));
             let client = client.map_err(|error| failed(&url, &error))?;
             let key_is_old = Instant::now() + NEW_KEY_TIMEOUT;
-            let log = Self { client, key_is_old, stream: Mutex::default() };
+            let log = Self {
+                client,
+                key_is_old,
+                stream: Mutex::default(),
+                is_followed: AtomicBool::new(false),
+                received: watch::Sender::new(Position::MAX),
+            };
             log.head().await?;
             Ok(log)
         })
@@ -70,7 +84,7 @@ impl RemoteLog {
             StreamMode::Follow => "&follow=true",
         };
         let response = self.ask("GET", &format!("/log?after={after}{follow}")).await?;
-        Ok(RecordStream::new(response.into_body(), mode, after))
+        Ok(RecordStream::new(response.into_body(), mode, after, self.received.clone()))
     }
 
     async fn ask(&self, method: &str, path: &str) -> Result<Response<Incoming>, LogError> {
@@ -114,15 +128,23 @@ impl LogSource for RemoteLog {
         // An open response at another position is dropped.
         let mut current = match stream.take().filter(|open| open.position() == after) {
             Some(current) => current,
+            None if self.is_followed.load(Relaxed) && bound != ReadBound::ONE => {
+                self.begin(after, StreamMode::Follow).await?
+            }
             None => self.begin(after, StreamMode::ToHead).await?,
         };
         // After an error or a cancelled read, `stream` is empty, so a response that was read in part is never continued.
-        let records = current.records(bound).await.map_err(|error| named(self.client.url(), &error))?;
-        // A read of a single record does not continue; a follower opens an endless response.
-        if !current.has_ended && bound != ReadBound::ONE {
+        self.received.send_replace(after);
+        let read = current.records(bound).await.map_err(|error| named(self.client.url(), &error));
+        // A read of a single record does not continue.
+        let continues = read.is_ok() && !current.has_ended && bound != ReadBound::ONE;
+        if !continues || read.as_ref().is_ok_and(|records| !records.is_empty()) {
+            self.received.send_replace(Position::MAX);
+        }
+        if continues {
             *stream = Some(current);
         }
-        Ok(records)
+        read
     }
 
     async fn head(&self) -> Result<Position, LogError> {
@@ -136,18 +158,9 @@ impl LogSource for RemoteLog {
         })
     }
 
-    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
-        let mut stream = self.stream.lock().await;
-        if stream.as_ref().is_none_or(|stream| stream.position() != position) {
-            *stream = None;
-            *stream = Some(self.begin(position, StreamMode::Follow).await?);
-        }
-        let Some(current) = &mut *stream else { return Ok(()) };
-        if let Err(error) = current.wait(timeout).await {
-            *stream = None;
-            return Err(named(self.client.url(), &error));
-        }
-        Ok(())
+    fn changes(&self) -> watch::Receiver<Position> {
+        self.is_followed.store(true, Relaxed);
+        self.received.subscribe()
     }
 
     fn durability(&self) -> Durability {

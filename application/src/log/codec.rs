@@ -19,7 +19,7 @@ use crate::{
         commit::{Commit, CommitId, Entry, NodeId, OwnerId, Position, RequestKey},
         digest::Digest,
     },
-    ports::{Fault, LogError, Record, StoredRecord},
+    ports::{Fault, LogError, RECORD_MAX, Record, StoredRecord},
 };
 
 /// The number of the record format.
@@ -92,6 +92,9 @@ pub fn decode_stored(record: &StoredRecord) -> Result<Commit, LogError> {
 
 /// Returns the record without its checksum, if the checksum matches.
 fn check_checksum(bytes: &[u8]) -> Result<&[u8], LogError> {
+    if bytes.len() > RECORD_MAX {
+        return Err(damaged("it is longer than any record"));
+    }
     let (body, checksum) = bytes
         .split_at_checked(bytes.len().wrapping_sub(CHECKSUM_LEN))
         .ok_or_else(|| damaged("it is too short to be a record"))?;

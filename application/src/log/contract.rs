@@ -3,10 +3,9 @@
 //! [`check_all`] runs every rule that one open log can show; [`check_writers`] is for engines that nodes share, and
 //! [`a_reopened_log_holds_everything`] for those whose data outlives the process. A broken rule panics with its own message.
 
-mod append_many;
-
 use std::{
     ops::AsyncFn,
+    slice,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -23,7 +22,9 @@ use crate::{
         commit::{Commit, Entry, NodeId, OwnerId},
         digest::Digest,
     },
-    ports::{AppendError, CommitId, EventLog, Position, ReadBound, Record, StoredRecord, Version},
+    ports::{
+        AppendError, CommitId, EventLog, Position, ReadBound, Record, StoredRecord, Version, wait_for_records,
+    },
 };
 
 /// Longer than any working log needs for one call, even on a busy machine.
@@ -35,13 +36,13 @@ pub async fn check_all(fresh: impl AsyncFn() -> Arc<dyn EventLog>) {
     records_come_back_byte_for_byte_and_in_order(&*fresh().await).await;
     large_records_come_back_whole(&*fresh().await).await;
     an_append_after_anything_but_the_head_conflicts_and_stores_nothing(&*fresh().await).await;
-    the_same_record_is_not_stored_twice(&*fresh().await).await;
-    append_many::check(&fresh).await;
+    the_same_records_are_not_stored_twice(&*fresh().await).await;
+    a_prefix_is_stored_and_its_end_returned(&*fresh().await).await;
+    repeated_ids_are_stored_like_others(&*fresh().await).await;
     check_writers(async || vec![fresh().await]).await;
     a_read_stays_within_its_bounds_and_leaves_nothing_out(&*fresh().await).await;
     readers_see_a_growing_history_without_gaps_during_writes(fresh().await).await;
-    waiting_ends_when_there_is_a_record(fresh().await).await;
-    waiting_ends_after_its_timeout(&*fresh().await).await;
+    a_record_ends_a_wait(fresh().await).await;
     the_durability_is_described_in_words(&*fresh().await);
 }
 
@@ -65,7 +66,8 @@ async fn records_come_back_byte_for_byte_and_in_order(log: &dyn EventLog) {
     let mut head = Version::START;
     for record in &records {
         let next = head.position.next();
-        assert_eq!(log.append(head, record).await, Ok(next), "an append at the head gets the next position");
+        let appended = log.append(head, slice::from_ref(record)).await;
+        assert_eq!(appended, Ok(next), "an append at the head gets the next position");
         assert_eq!(log.head().await, Ok(next), "the head is the last append");
         head = Version::at(next, record.id);
     }
@@ -83,13 +85,18 @@ async fn large_records_come_back_whole(log: &dyn EventLog) {
 /// The position of the head with the id of another commit conflicts too: a decision on that commit was made on a history
 /// that this log does not hold.
 async fn an_append_after_anything_but_the_head_conflicts_and_stores_nothing(log: &dyn EventLog) {
+    let conflicts = async |expected: Version| {
+        let others: Vec<_> = (expected.position.0..).take(3).map(|at| record(at + 1)).collect();
+        for count in [1, 3] {
+            let rejected = log.append(expected, &others[..count]).await;
+            assert_eq!(rejected, Err(AppendError::Conflict), "an append of {count} after {expected:?}");
+        }
+    };
     let another = Some(CommitId(Uuid::now_v7()));
-    let ids = [another, Some(CommitId(Uuid::nil()))];
-    let on_the_empty_log = ids.map(|commit| Version { commit, ..Version::START });
-    for expected in on_the_empty_log.into_iter().chain([Version { position: Position(1), commit: another }]) {
-        let rejected = log.append(expected, &record(expected.position.0 + 1)).await;
-        assert_eq!(rejected, Err(AppendError::Conflict), "an append to an empty log after {expected:?}");
+    for commit in [another, Some(CommitId(Uuid::nil()))] {
+        conflicts(Version { commit, ..Version::START }).await;
     }
+    conflicts(Version { position: Position(1), commit: another }).await;
     let records = [1, 2, 3].map(record);
     let head = append_all(log, records.clone()).await;
     let commits = [None].into_iter().chain(records.iter().map(|record| Some(record.id)));
@@ -97,28 +104,50 @@ async fn an_append_after_anything_but_the_head_conflicts_and_stores_nothing(log:
     let ahead = [4, 5, 1_000].map(|position| Version { position: Position(position), ..head });
     let other_ids = [another, Some(records[1].id), None].map(|commit| Version { commit, ..head });
     for expected in behind.take(3).chain(ahead).chain(other_ids) {
-        let rejected = log.append(expected, &record(expected.position.0 + 1)).await;
-        assert_eq!(
-            rejected,
-            Err(AppendError::Conflict),
-            "an append after {expected:?} when the head is {head:?}"
-        );
+        conflicts(expected).await;
     }
     assert_eq!(log.head().await, Ok(head.position), "a conflict moves nothing");
-    let stored: Vec<_> = records.iter().map(|record| record.bytes.clone()).collect();
-    assert_eq!(read_all(log).await, stored, "a conflict stores nothing");
+    assert_eq!(read_all(log).await, bytes(&records), "a conflict stores nothing");
     let next = head.position.next();
-    let stored = log.append(head, &record(next.0)).await;
+    let stored = log.append(head, &[record(next.0)]).await;
     assert_eq!(stored, Ok(next), "after conflicts the log accepts the next record");
 }
 
-/// Sending a record again at its old place is a conflict like any other: it is never acknowledged twice.
-async fn the_same_record_is_not_stored_twice(log: &dyn EventLog) {
-    let record = record(1);
-    assert_eq!(log.append(Version::START, &record).await, Ok(Position(1)));
-    let again = log.append(Version::START, &record).await;
-    assert_eq!(again, Err(AppendError::Conflict), "the same record again");
-    assert_eq!(read_all(log).await, [record.bytes]);
+/// Sending records again at their old place is a conflict like any other: they are never acknowledged twice.
+async fn the_same_records_are_not_stored_twice(log: &dyn EventLog) {
+    // The last record of the longest attempt is new.
+    let records = [1, 2, 3].map(record);
+    append_all(log, records[..2].to_vec()).await;
+    for count in 1..=3 {
+        let again = log.append(Version::START, &records[..count]).await;
+        assert_eq!(again, Err(AppendError::Conflict), "the same records again");
+    }
+    assert_eq!(read_all(log).await, bytes(&records[..2]));
+}
+
+/// After each call, the log holds exactly the records up to the returned position.
+async fn a_prefix_is_stored_and_its_end_returned(log: &dyn EventLog) {
+    let small = (1..=300).map(record);
+    let large = [1, 6 * 1024, 6 * 1024 + 1, 100_000, 400 * 1024, 5].map(sized);
+    let records: Vec<_> = small.chain(large).chain([record(307)]).collect();
+    let (mut head, mut stored) = (Version::START, 0);
+    while stored < records.len() {
+        stored += append_prefix(log, &mut head, &records[stored..]).await;
+        assert_eq!(log.head().await, Ok(head.position), "the head is the last record of the prefix");
+        assert!(read_all(log).await == bytes(&records[..stored]), "exactly the prefix is stored");
+    }
+    let next = log.append(head, &[record(308)]).await;
+    assert_eq!(next, Ok(head.position.next()), "a single record follows the last of many");
+}
+
+async fn repeated_ids_are_stored_like_others(log: &dyn EventLog) {
+    let once = record(1);
+    let records = [once.clone(), Record { bytes: sized(50).bytes, ..once.clone() }, once.clone(), once];
+    let (mut head, mut stored) = (Version::START, 0);
+    while stored < records.len() {
+        stored += append_prefix(log, &mut head, &records[stored..]).await;
+    }
+    assert!(read_all(log).await == bytes(&records), "records with the same id");
 }
 
 /// Of many appends at one position, exactly one is acknowledged, and that one is stored. An engine that checks the head
@@ -151,7 +180,7 @@ async fn exactly_one_of_many_appends_at_one_position_succeeds(instances: &[Arc<d
         let [(position, winner)] = &winners[..] else {
             panic!("exactly one rival wins race {race}, not {}", winners.len())
         };
-        let count = append_many::stored_between(expected.position, *position);
+        let count = stored_between(expected.position, *position);
         assert!((1..=winner.len()).contains(&count), "the winner gets the next positions");
         expected = Version::at(*position, winner[count - 1].id);
         stored.extend(winner[..count].iter().map(|record| record.bytes.clone()));
@@ -211,11 +240,7 @@ async fn append_some(
     let begun = Instant::now();
     let mut is_unclear = false;
     loop {
-        let outcome = match records {
-            [record] => log.append(expected, record).await,
-            records => log.append_many(expected, records).await,
-        };
-        match outcome {
+        match log.append(expected, records).await {
             Err(AppendError::Unclear(_)) => is_unclear = true,
             // An earlier attempt may have been stored.
             Err(AppendError::Conflict) if is_unclear => {}
@@ -270,7 +295,7 @@ async fn readers_see_a_growing_history_without_gaps_during_writes(log: Arc<dyn E
                 }
                 let head = log.head().await.expect("the log has a head");
                 assert!(head >= seen, "the head is never behind a read");
-                log.wait_for(seen, Duration::from_millis(100)).await.expect("the log can be waited for");
+                wait_for_records(&*log, seen, Duration::from_millis(100)).await;
             }
         });
     }
@@ -278,30 +303,25 @@ async fn readers_see_a_growing_history_without_gaps_during_writes(log: Arc<dyn E
     let records: Vec<_> = (head.position.0..COMMITS).map(|at| record(at + 1)).collect();
     let mut stored = 0;
     while stored < records.len() {
-        stored += append_many::append_prefix(&*log, &mut head, &records[stored..]).await;
+        stored += append_prefix(&*log, &mut head, &records[stored..]).await;
     }
     timeout(TIMEOUT, readers.join_all()).await.expect("every reader sees everything in the end");
 }
 
 /// Waiting beyond the head ends when a record is appended; waiting for a record that is already there returns at once.
-async fn waiting_ends_when_there_is_a_record(log: Arc<dyn EventLog>) {
+async fn a_record_ends_a_wait(log: Arc<dyn EventLog>) {
     let waiting = log.clone();
     let waiter = tokio::spawn(async move {
         while waiting.read(Position::START, ReadBound::ONE).await.expect("the log reads").is_empty() {
-            waiting.wait_for(Position::START, TIMEOUT).await.expect("the log can be waited for");
+            wait_for_records(&*waiting, Position::START, TIMEOUT).await;
         }
     });
     tokio::task::yield_now().await;
     fill(&*log, Version::START, 1).await;
     let woken = timeout(TIMEOUT / 2, waiter).await.expect("an append wakes the waiting task");
     woken.expect("the waiter is sound");
-    let no_wait = timeout(TIMEOUT / 2, log.wait_for(Position::START, TIMEOUT)).await;
-    assert_eq!(no_wait, Ok(Ok(())), "no waiting for a record that is there");
-}
-
-async fn waiting_ends_after_its_timeout(log: &dyn EventLog) {
-    let waited = timeout(TIMEOUT, log.wait_for(Position::START, Duration::from_millis(20))).await;
-    assert_eq!(waited, Ok(Ok(())), "waiting ends after its timeout");
+    let no_wait = timeout(TIMEOUT / 2, wait_for_records(&*log, Position::START, TIMEOUT)).await;
+    no_wait.expect("no waiting for a record that is there");
 }
 
 fn the_durability_is_described_in_words(log: &dyn EventLog) {
@@ -324,11 +344,11 @@ pub async fn a_reopened_log_holds_everything(open: impl AsyncFn() -> Arc<dyn Eve
         assert_eq!(log.head().await, Ok(head.position), "the head survives");
         assert_eq!(read_all(&*log).await, expected, "every record survives");
         let unknown = Version { commit: Some(CommitId(Uuid::now_v7())), ..head };
-        let rejected = log.append(unknown, &record(head.position.0 + 1)).await;
+        let rejected = log.append(unknown, &[record(head.position.0 + 1)]).await;
         assert_eq!(rejected, Err(AppendError::Conflict), "a reopened log knows its last commit");
         head = fill(&*log, head, 5).await;
         let records: Vec<_> = (head.position.0..).take(5).map(|at| record(at + 1)).collect();
-        append_many::append_prefix(&*log, &mut head, &records).await;
+        append_prefix(&*log, &mut head, &records).await;
         expected = read_all(&*log).await;
         assert_eq!(expected.len() as u64, head.position.0, "a reopened log accepts more");
         log.close().await;
@@ -369,7 +389,7 @@ pub async fn fill(log: &dyn EventLog, mut head: Version, count: u64) -> Version 
     let mut previous = head_hash(log, head.position).await;
     for _ in 0..count {
         let record = record_after(previous, head.position.0 + 1);
-        let position = log.append(head, &record).await.expect("an append at the head");
+        let position = log.append(head, slice::from_ref(&record)).await.expect("an append at the head");
         previous = Digest::of(&record.bytes);
         head = Version::at(position, record.id);
     }
@@ -397,10 +417,31 @@ pub async fn version(log: &dyn EventLog) -> Version {
 pub async fn append_all(log: &dyn EventLog, records: impl IntoIterator<Item = Record>) -> Version {
     let mut head = Version::START;
     for record in records {
-        let position = log.append(head, &record).await.expect("an append at the head");
+        let position = log.append(head, slice::from_ref(&record)).await.expect("an append at the head");
         head = Version::at(position, record.id);
     }
     head
+}
+
+/// Appends a prefix of `records` at `head`, which it moves to the last one stored. Returns the number of records stored.
+async fn append_prefix(log: &dyn EventLog, head: &mut Version, records: &[Record]) -> usize {
+    let before = head.position;
+    let last = log.append(*head, records).await.expect("an append of many at the head");
+    let stored = stored_between(before, last);
+    assert!(
+        (1..=records.len()).contains(&stored),
+        "a prefix with the first record is stored: {before} to {last}"
+    );
+    *head = Version::at(last, records[stored - 1].id);
+    stored
+}
+
+fn stored_between(before: Position, last: Position) -> usize {
+    usize::try_from(last.0.saturating_sub(before.0)).expect("a few records")
+}
+
+fn bytes(records: &[Record]) -> Vec<Bytes> {
+    records.iter().map(|record| record.bytes.clone()).collect()
 }
 
 async fn read_all(log: &dyn EventLog) -> Vec<Bytes> {

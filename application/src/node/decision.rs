@@ -33,8 +33,6 @@ pub(crate) struct CommitContext {
     pub(crate) now: DateTime<Utc>,
     pub(crate) id: CommitId,
     pub(crate) node: NodeId,
-    /// The size of the largest record that the log accepts.
-    pub(crate) record_limit: usize,
     pub(crate) remaining_capacity: usize,
 }
 
@@ -54,7 +52,6 @@ pub(crate) fn decide<'a>(
     let position = state.history.version.position.next();
     // The log keeps microseconds.
     let time = context.now.trunc_subsecs(6);
-    let bytes_max = context.record_limit.saturating_sub(codec::ENVELOPE_SIZE_BOUND).min(BYTES_MAX);
     let mut inventory = state.history.inventory.clone();
     let mut keys: HashMap<(&OwnerId, &RequestKey), Pet> = HashMap::new();
     let (mut entries, mut replies, mut bytes) = (Vec::new(), Vec::new(), 0);
@@ -82,8 +79,7 @@ pub(crate) fn decide<'a>(
         };
         let entry = Entry { event, by: by.clone(), request_key: request_key.clone() };
         bytes += codec::entry_size_bound(&entry);
-        // An event that alone exceeds the limit gets a separate commit: if the log rejects it, no other event is lost.
-        if entries.len() == EVENTS_MAX || (bytes > bytes_max && !entries.is_empty()) {
+        if entries.len() == EVENTS_MAX || bytes > BYTES_MAX {
             break;
         }
         inventory.apply(&entry.event).expect("a decision never contradicts the state it was made on");
@@ -129,7 +125,7 @@ mod tests {
 
     fn at(now: DateTime<Utc>) -> CommitContext {
         let id = CommitId(Uuid::nil());
-        CommitContext { now, id, node: NodeId(1), record_limit: usize::MAX, remaining_capacity: usize::MAX }
+        CommitContext { now, id, node: NodeId(1), remaining_capacity: usize::MAX }
     }
 
     fn replies(pending: PendingCommit) -> Vec<Result<(i64, bool), WriteError>> {
@@ -166,24 +162,6 @@ mod tests {
         let pending = decided(&large);
         assert!(pending.replies.len() < EVENTS_MAX && !pending.replies.is_empty());
         assert!(codec::encode(&pending.commit).bytes.len() <= BYTES_MAX + codec::ENVELOPE_SIZE_BOUND);
-    }
-
-    #[test]
-    fn a_commit_fits_into_the_record_limit_and_an_event_that_does_not_goes_alone() {
-        let (small, large) = (request("a", None), request(&"x".repeat(200), None));
-        let requests = [small.clone(), small.clone(), small.clone(), large, small];
-        let record_limit = codec::ENVELOPE_SIZE_BOUND + 600;
-        let mut state = DecisionState::default();
-        let mut covered = vec![];
-        while let done @ 0..5 = covered.iter().sum() {
-            let context = CommitContext { record_limit, ..at(DateTime::UNIX_EPOCH) };
-            let pending = decide(&state, requests[done..].iter(), context);
-            let record = codec::encode(&pending.commit);
-            assert!(record.bytes.len() <= record_limit || pending.replies.len() == 1, "{pending:?}");
-            state.history.add(&pending.commit, Digest::of(&record.bytes)).unwrap();
-            covered.push(pending.replies.len());
-        }
-        assert_eq!(covered, [2, 1, 1, 1]);
     }
 
     #[test]

@@ -27,7 +27,9 @@ use crate::{
         turns::Turns,
     },
     options::{LogAccess, Options},
-    ports::{EventLog, Fault, LogError, LogIdentity, Position, ReadBound, StoredRecord, Version},
+    ports::{
+        EventLog, Fault, LogError, LogIdentity, Position, ReadBound, StoredRecord, Version, wait_for_records,
+    },
     statistics::Statistics,
 };
 
@@ -237,7 +239,7 @@ impl Replica {
         let known = self.state.version().position;
         let next = self.turns.borrow().next_relevant(known);
         let timeout = if next == known.next() { POLL_INTERVAL } else { READ_INTERVAL };
-        self.log.wait_for(next.before(), timeout).await?;
+        wait_for_records(&*self.log, next.before(), timeout).await;
         if self.state.version().position == known {
             self.catch_up().await?;
         }

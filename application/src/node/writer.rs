@@ -6,6 +6,7 @@ use std::{
     collections::VecDeque,
     ops::ControlFlow,
     pin::pin,
+    slice,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
@@ -314,7 +315,6 @@ impl Writer {
                 now: self.clock.now(),
                 id: CommitId(Uuid::now_v7()),
                 node: self.node,
-                record_limit: self.replica.log.record_limit(),
                 remaining_capacity: self.pets_max.map_or(usize::MAX, |most| most.saturating_sub(pets())),
             };
             (state.history.version, decision::decide(state, requests, context))
@@ -358,7 +358,7 @@ impl Writer {
 
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         let begun = Instant::now();
-        let outcome = self.replica.log.append(expected, record).await;
+        let outcome = self.replica.log.append(expected, slice::from_ref(record)).await;
         self.replica.statistics.append_micros.observe_micros(begun.elapsed());
         outcome
     }

@@ -12,7 +12,8 @@ use crate::{
     backoff::Backoff,
     log::commit::Commit,
     ports::{
-        AppendError, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record, StoredRecord, Version,
+        AppendError, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record, StoredRecord,
+        Version, wait_for_records,
     },
 };
 
@@ -158,7 +159,7 @@ async fn copy_on(
         if until == Until::Stopped {
             // Wait first, so that a running service counts this copy as a follower, and sends it everything before it
             // stops.
-            from.wait_for(tally.position(), POLL_INTERVAL).await?;
+            wait_for_records(from, tally.position(), POLL_INTERVAL).await;
             time::sleep_until(next_append).await;
         }
         let records = tally.read_next(from, ReadBound::APPEND).await?;
@@ -290,7 +291,7 @@ async fn append(to: &dyn EventLog, before: Version, records: &[Record]) -> Resul
     let next = before.position.next();
     let mut unclear = None;
     for _ in 0..APPEND_TRIES_MAX {
-        match to.append_many(before, records).await {
+        match to.append(before, records).await {
             Ok(last) => {
                 let count = usize::try_from(last.0 - before.position.0);
                 return Ok(count.expect("a log stores no more records than it is given"));

@@ -10,10 +10,7 @@ use application::{
 };
 use harness::Chance;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::{
-    sync::Notify,
-    time::{self, Instant},
-};
+use tokio::{sync::Notify, time::Instant};
 
 use super::{
     history,
@@ -191,15 +188,15 @@ impl Engine {
         Ok(Position(visible as u64))
     }
 
-    /// Returns when there is something beyond `position`, or after `timeout`.
-    pub(crate) async fn beyond(&self, position: Position, timeout: Duration) {
-        let end = Instant::now() + timeout;
+    /// Returns the last position, once it is beyond this one.
+    pub(crate) async fn beyond(&self, position: Position) -> Position {
         loop {
             let news = self.news.notified();
-            let there = self.state().stored.len() as u64 > position.0;
-            if there || time::timeout_at(end, news).await.is_err() {
-                return;
+            let last = Position(self.state().stored.len() as u64);
+            if last > position {
+                return last;
             }
+            news.await;
         }
     }
 

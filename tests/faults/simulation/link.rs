@@ -7,7 +7,6 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 use application::{
@@ -18,7 +17,7 @@ use application::{
     },
 };
 use async_trait::async_trait;
-use tokio::time;
+use tokio::{sync::watch, task::JoinSet, time};
 
 use super::{
     engine::Engine,
@@ -29,6 +28,9 @@ pub(crate) struct Link {
     engine: Arc<Engine>,
     node: usize,
     alive: Arc<AtomicBool>,
+    announced: watch::Sender<Position>,
+    /// Receives notifications. Ends with the link.
+    _listening: JoinSet<()>,
 }
 
 impl Link {
@@ -37,7 +39,16 @@ impl Link {
             // The engine is part of the process, so it starts with it.
             engine.start();
         }
-        Arc::new(Self { engine, node, alive: Arc::new(AtomicBool::new(true)) })
+        let announced = watch::Sender::new(Position::START);
+        let mut listening = JoinSet::new();
+        listening.spawn(listen(engine.clone(), node, announced.clone()));
+        Arc::new(Self {
+            engine,
+            node,
+            alive: Arc::new(AtomicBool::new(true)),
+            announced,
+            _listening: listening,
+        })
     }
 
     /// The process at this end is gone: none of its calls ever returns.
@@ -68,6 +79,19 @@ impl Link {
     }
 }
 
+/// Passes on the notifications of the engine, which arrive late or get lost.
+async fn listen(engine: Arc<Engine>, node: usize, announced: watch::Sender<Position>) {
+    let mut known = Position::START;
+    loop {
+        known = engine.beyond(known).await;
+        time::sleep(engine.delay(node)).await;
+        let is_deaf = engine.draw(|chance, faults| chance.per_mille(faults.deaf));
+        if !is_deaf && !engine.is_away(node) {
+            announced.send_replace(known);
+        }
+    }
+}
+
 #[async_trait]
 impl LogSource for Link {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
@@ -90,17 +114,8 @@ impl LogSource for Link {
         .await
     }
 
-    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
-        self.reach(async {
-            self.travel().await?;
-            if self.engine.draw(|chance, faults| chance.per_mille(faults.deaf)) {
-                time::sleep(timeout).await;
-            } else {
-                self.engine.beyond(position, timeout).await;
-            }
-            self.travel().await
-        })
-        .await
+    fn changes(&self) -> watch::Receiver<Position> {
+        self.announced.subscribe()
     }
 
     fn durability(&self) -> Durability {
@@ -115,10 +130,10 @@ impl LogSource for Link {
 
 #[async_trait]
 impl EventLog for Link {
-    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
+    async fn append(&self, expected: Version, records: &[Record]) -> Result<Position, AppendError> {
         self.reach(async {
             let alive = self.alive.clone();
-            sending::send(&self.engine, self.node, alive, expected, record).await
+            sending::send(&self.engine, self.node, alive, expected, &records[0]).await
         })
         .await
     }

@@ -4,7 +4,7 @@ use std::{fs, process::Command, time::Duration};
 
 use application::{
     log::contract,
-    ports::{Fault, Position, ReadBound, Version},
+    ports::{Fault, Position, ReadBound, Version, wait_for_records},
 };
 use harness::{NatsCluster, NatsSync, all_pets, create, eventually_ok, owner, succeed};
 
@@ -41,7 +41,7 @@ async fn a_leader_that_reports_less_than_was_read_is_not_taken_for_the_log() {
     let (log, other) = (open(&url).await, open(&url).await);
     assert_eq!(log.head().await, Ok(head.position));
     contract::fill(&*other, head, 2).await;
-    log.wait_for(Position(2), Duration::from_secs(30)).await.expect("the commits are announced");
+    wait_for_records(&*log, Position(2), Duration::from_secs(30)).await;
     let read = log.read(Position::START, ReadBound::BATCH).await.expect("the log reads");
     assert_eq!(read.len(), 3);
 

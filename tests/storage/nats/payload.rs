@@ -40,7 +40,7 @@ async fn a_history_is_copied_up_to_a_record_that_the_server_does_not_take() {
     let log = SledLog::open(&path).unwrap();
     let head = contract::fill(&log, Version::START, 3).await;
     let previous = contract::head_hash(&log, head.position).await;
-    log.append(head, &large_record(previous, 4)).await.unwrap();
+    log.append(head, &[large_record(previous, 4)]).await.unwrap();
     close_embedded(&log, &path).await;
     let (from, to) = (format!("sled:{}", path.display()), cluster.url("COPY"));
     let file = directory.path().join("export.jsonl");

@@ -90,11 +90,11 @@ async fn a_record_too_large_for_the_server_is_rejected_and_the_log_keeps_working
     let cluster = NatsCluster::start_with(1, NatsSync::Default, "max_payload: 256KB").await;
     let log = open(&cluster.url("PETS")).await;
     let sized = |bytes| Record { bytes: vec![b'x'; bytes].into(), ..contract::record(1) };
-    match log.append(Version::START, &sized(300_000)).await {
+    match log.append(Version::START, &[sized(300_000)]).await {
         Err(AppendError::NotStored(error)) => assert_eq!(error.fault, Fault::TooLarge, "{error}"),
         other => panic!("too large is certainly not stored: {other:?}"),
     }
-    assert_eq!(log.append(Version::START, &sized(250_000)).await, Ok(Position(1)));
+    assert_eq!(log.append(Version::START, &[sized(250_000)]).await, Ok(Position(1)));
 }
 
 /// The settings that petstore itself gives a stream, as another client would write them.

@@ -262,10 +262,10 @@ async fn a_large_lost_object_costs_few_requests() {
     let log = gateway.open(&url).await;
     let records: Vec<_> = harness::history(LARGE + 5, 1, |id| harness::added(id, "Rex")).collect();
     let (large, others) = records.split_at(1_000);
-    assert_eq!(log.append_many(Version::START, large).await, Ok(Position(LARGE)));
+    assert_eq!(log.append(Version::START, large).await, Ok(Position(LARGE)));
     let mut head = Version::at(Position(LARGE), large[999].id);
     for record in others {
-        log.append(head, record).await.unwrap();
+        log.append(head, std::slice::from_ref(record)).await.unwrap();
         head = head.then(record.id);
     }
     log.close().await;

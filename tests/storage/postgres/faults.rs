@@ -18,14 +18,14 @@ async fn an_append_whose_reply_is_lost_is_unclear_and_one_that_was_not_sent_is_n
     let log = open_log(&url_through(&proxy, &server)).await;
     let record = contract::record(1);
     proxy.lose_the_response_to("pet 1");
-    let lost = log.append(Version::START, &record).await;
+    let lost = log.append(Version::START, std::slice::from_ref(&record)).await;
     assert!(matches!(lost, Err(AppendError::Unclear(_))), "{lost:?}");
     assert_eq!(eventually("the log is found again", || log.head()).await, Position(1), "it was stored");
 
     let stored = Version::at(Position(1), record.id);
     proxy.refuse();
     let rejected = eventually("the end of the connection is noticed", async || {
-        match log.append(stored, &contract::record(2)).await {
+        match log.append(stored, &[contract::record(2)]).await {
             Err(AppendError::NotStored(error)) => Ok(error),
             other => Err(other),
         }
@@ -33,7 +33,8 @@ async fn an_append_whose_reply_is_lost_is_unclear_and_one_that_was_not_sent_is_n
     assert_eq!(rejected.await.fault, Fault::Unreachable);
     proxy.heal();
     let next = contract::record(2);
-    let stored = eventually("the log is found again", || log.append(stored, &next)).await;
+    let stored =
+        eventually("the log is found again", || log.append(stored, std::slice::from_ref(&next))).await;
     assert_eq!(stored, Position(2));
 }
 
@@ -63,12 +64,13 @@ async fn a_server_that_turns_read_only_stores_nothing_and_says_so() {
     server.sql("postgres", "ALTER SYSTEM SET default_transaction_read_only = on");
     server.sql("postgres", "SELECT pg_reload_conf()");
 
-    let rejected =
-        eventually("the setting is active", async || match log.append(stored, &contract::record(2)).await {
+    let rejected = eventually("the setting is active", async || {
+        match log.append(stored, &[contract::record(2)]).await {
             Err(AppendError::NotStored(error)) => Ok(error),
             other => Err(other),
-        })
-        .await;
+        }
+    })
+    .await;
 
     assert!(rejected.detail.contains("read-only"), "{rejected}");
     assert!(log.head().await.unwrap() >= Position(1), "it can still be read");

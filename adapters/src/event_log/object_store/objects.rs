@@ -71,19 +71,19 @@ impl Object {
 
 /// Contiguous records in memory.
 #[derive(Debug, Default)]
-pub(super) struct Window(VecDeque<StoredRecord>);
+pub(super) struct RecordCache(VecDeque<StoredRecord>);
 
-impl Window {
+impl RecordCache {
     /// Joins objects, up to the first gap between them.
     pub(super) fn of(objects: Vec<Object>) -> Self {
-        let mut window = Self::default();
+        let mut cache = Self::default();
         for object in objects {
-            if window.0.back().is_some_and(|last| last.position.next() != object.first) {
+            if cache.0.back().is_some_and(|last| last.position.next() != object.first) {
                 break;
             }
-            window.push(&object);
+            cache.push(&object);
         }
-        window
+        cache
     }
 
     /// Adds the object after the last record.
@@ -111,13 +111,7 @@ impl Window {
     pub(super) fn read(&self, first: Position, bound: ReadBound) -> Vec<StoredRecord> {
         let start = self.0.front().and_then(|oldest| first.0.checked_sub(oldest.position.0));
         let start = start.and_then(|start| usize::try_from(start).ok()).unwrap_or(usize::MAX);
-        let mut room = bound.bytes;
-        let within = self.0.iter().skip(start).take(bound.records).take_while(|record| {
-            let fits = room > 0;
-            room = room.saturating_sub(record.bytes.len());
-            fits
-        });
-        within.cloned().collect()
+        bound.take(self.0.iter().skip(start).cloned())
     }
 }
 
@@ -214,21 +208,25 @@ impl Objects {
     }
 
     /// Reads many records, of which the first object holds `position`: from segments, or many objects at the same time.
-    pub(super) async fn window(&self, position: Position, purpose: ReadPurpose) -> Result<Window, LogError> {
+    pub(super) async fn read_ahead(
+        &self,
+        position: Position,
+        purpose: ReadPurpose,
+    ) -> Result<RecordCache, LogError> {
         if purpose == ReadPurpose::Use {
             let mut segments = self.list_segments(position).await?;
             if segments.first().is_some_and(|segment| segment.first <= position) {
                 segments.truncate(count_ahead(segments.iter().map(|segment| segment.size)));
                 let objects = self.get_segments(segments).await;
                 if !objects.is_empty() {
-                    return Ok(Window::of(objects));
+                    return Ok(RecordCache::of(objects));
                 }
             }
         }
         let mut listed = self.list_from(position, AHEAD_OBJECTS).await?;
         listed.truncate(count_ahead(listed.iter().map(|(_, size)| *size)));
         let objects = self.get_all(listed.into_iter().map(|(first, _)| first).collect()).await?;
-        Ok(Window::of(objects))
+        Ok(RecordCache::of(objects))
     }
 
     /// Checks that the prefix still holds this log.

@@ -86,8 +86,7 @@ pub(super) struct Session {
     reading: Client,
     read: Statement,
     head: Statement,
-    /// The last announced position. Each session has its own, because another server may be behind.
-    announced: Arc<watch::Sender<Position>>,
+    announced: watch::Sender<Position>,
     /// Whether the server has sent a warning on the append connection. It does so after a commit that did not wait for
     /// the standbys.
     warned: Arc<AtomicBool>,
@@ -113,11 +112,12 @@ impl Session {
         targets: &[Target],
         if_missing: IfMissing,
         newest: Version,
+        announced: &watch::Sender<Position>,
     ) -> (Option<Self>, Vec<LogError>) {
         let (mut older, mut errors) = (None, Vec::new());
         for target in targets {
             let opening = async {
-                let mut session = Self::open_at(target, if_missing).await?;
+                let mut session = Self::open_at(target, if_missing, announced).await?;
                 let holds = session.holds(newest).await;
                 session.holds_newest =
                     holds.map_err(|error| error_mapping::query_error(&target.server, &error))?;
@@ -144,8 +144,11 @@ impl Session {
         self.reading.query_one(HOLDS, &[&position, &commit.0]).await?.try_get(0)
     }
 
-    async fn open_at(target: &Target, if_missing: IfMissing) -> Result<Self, LogError> {
-        let announced = Arc::new(watch::Sender::new(Position::START));
+    async fn open_at(
+        target: &Target,
+        if_missing: IfMissing,
+        announced: &watch::Sender<Position>,
+    ) -> Result<Self, LogError> {
         let warned = Arc::<AtomicBool>::default();
         let ((appending, append_driver), (reading, read_driver)) = tokio::try_join!(
             connect(target, APPEND_LIMIT, announced.clone(), warned.clone()),
@@ -176,7 +179,7 @@ impl Session {
             head: reading.prepare(HEAD).await.map_err(failed)?,
             appending,
             reading,
-            announced,
+            announced: announced.clone(),
             warned,
             drivers: [append_driver, read_driver],
             disconnected: AtomicBool::new(false),
@@ -271,7 +274,7 @@ impl Session {
     pub(super) async fn head(&self) -> Result<Position, Error> {
         let before = *self.announced.borrow();
         let head = position(self.reading.query_one(&self.head, &[]).await?.try_get(0)?);
-        // An announced position can be read. Reset a false announcement; it would wake every wait.
+        // An announced position can be read. Reset a false announcement, also of another server; it would wake every wait.
         self.announced.send_if_modified(|announced| {
             let wrong = *announced == before && head < before;
             if wrong {
@@ -280,12 +283,6 @@ impl Session {
             wrong
         });
         Ok(head)
-    }
-
-    /// Waits, without a timeout, until a position after this one is announced.
-    pub(super) async fn announced_beyond(&self, position: Position) {
-        // The session holds the sender, so the wait ends only with an announcement.
-        let _ = self.announced.subscribe().wait_for(|announced| *announced > position).await;
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -335,7 +332,7 @@ impl Session {
 async fn connect(
     target: &Target,
     limit: Duration,
-    announced: Arc<watch::Sender<Position>>,
+    announced: watch::Sender<Position>,
     warned: Arc<AtomicBool>,
 ) -> Result<(Client, Driver), LogError> {
     let failed = |error: Error| error_mapping::connect_error(&target.server, &error);
@@ -363,7 +360,7 @@ async fn connect(
 /// they belong to.
 async fn drive(
     mut connection: Connection<impl AsyncRead + AsyncWrite + Unpin, impl AsyncRead + AsyncWrite + Unpin>,
-    announced: Arc<watch::Sender<Position>>,
+    announced: watch::Sender<Position>,
     warned: Arc<AtomicBool>,
 ) {
     loop {

@@ -15,9 +15,13 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader, DuplexStream},
+    sync::watch,
     time,
 };
-use tokio_util::{io::StreamReader, task::AbortOnDropHandle};
+use tokio_util::{
+    io::{InspectWriter, StreamReader},
+    task::AbortOnDropHandle,
+};
 
 /// How long the service may take to complete a line. It sends a blank line as a heartbeat every five seconds.
 const LINE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -60,11 +64,26 @@ pub(super) struct RecordStream {
 }
 
 impl RecordStream {
-    pub(super) fn new(body: Incoming, mode: StreamMode, after: Position) -> Self {
+    pub(super) fn new(
+        body: Incoming,
+        mode: StreamMode,
+        after: Position,
+        received: watch::Sender<Position>,
+    ) -> Self {
         let now = Instant::now();
-        let mut received = StreamReader::new(body.into_data_stream().map_err(io::Error::other));
-        let (mut pipe, body) = tokio::io::duplex(AHEAD_MAX);
-        let receiving = tokio::spawn(async move { tokio::io::copy_buf(&mut received, &mut pipe).await });
+        let mut data = StreamReader::new(body.into_data_stream().map_err(io::Error::other));
+        let (pipe, body) = tokio::io::duplex(AHEAD_MAX);
+        let receiving = tokio::spawn(async move {
+            let mut pipe = InspectWriter::new(pipe, |bytes| {
+                // A blank line is a heartbeat.
+                if bytes.iter().any(|byte| *byte != b'\n') {
+                    received.send_replace(Position::MAX);
+                }
+            });
+            let copied = tokio::io::copy_buf(&mut data, &mut pipe).await;
+            received.send_replace(Position::MAX);
+            copied
+        });
         Self {
             body: BufReader::with_capacity(BUFFER_BYTES, body),
             receiving: Some(AbortOnDropHandle::new(receiving)),
@@ -102,6 +121,9 @@ impl RecordStream {
                         self.failed = Some(error);
                         break;
                     }
+                    None if records.is_empty() && self.last_line.elapsed() > LINE_TIMEOUT => {
+                        return Err(self.late());
+                    }
                     None => break,
                 }
             }
@@ -115,15 +137,6 @@ impl RecordStream {
             }
         }
         Ok(records)
-    }
-
-    /// Returns when a line is available, or after `timeout`.
-    pub(super) async fn wait(&mut self, timeout: Duration) -> Result<(), LogError> {
-        match time::timeout(timeout, self.fill()).await {
-            Ok(filled) => filled,
-            Err(_) if self.last_line.elapsed() > LINE_TIMEOUT => Err(self.late()),
-            Err(_) => Ok(()),
-        }
     }
 
     async fn fill_in_time(&mut self) -> Result<(), LogError> {

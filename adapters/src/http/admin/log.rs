@@ -8,7 +8,7 @@ use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration}
 use application::{
     LogPosition,
     log::codec,
-    ports::{Fault, LogError, LogSource, Position, ReadBound},
+    ports::{Fault, LogError, LogSource, Position, ReadBound, wait_for_records},
     transfer::Tally,
 };
 use axum::{
@@ -22,7 +22,7 @@ use futures_util::stream;
 use serde::{Deserialize, Deserializer, de::Error as _};
 use tokio::{
     sync::{OwnedSemaphorePermit, watch},
-    time::{self, Instant},
+    time::Instant,
 };
 
 use crate::{
@@ -213,7 +213,7 @@ impl Sending {
                     } else if self.last_sent.elapsed() >= HEARTBEAT_INTERVAL {
                         return Ok(Some(Bytes::from(b"\n".to_vec())));
                     } else {
-                        self.wait().await?;
+                        self.wait().await;
                     }
                 }
                 Goal::Reached | Goal::Aborted(_) => return Ok(None),
@@ -241,13 +241,11 @@ impl Sending {
         Ok(lines.len())
     }
 
-    async fn wait(&mut self) -> Result<(), LogError> {
+    async fn wait(&mut self) {
         let timeout = HEARTBEAT_INTERVAL.saturating_sub(self.last_sent.elapsed()).min(KEY_CHECK_INTERVAL);
         tokio::select! {
-            waited = self.log.wait_for(self.sent.position(), timeout) => waited,
-            _ = self.ending.changed() => Ok(()),
-            // An engine may take longer than the timeout.
-            () = time::sleep(timeout) => Ok(()),
+            () = wait_for_records(&*self.log, self.sent.position(), timeout) => {}
+            _ = self.ending.changed() => {}
         }
     }
 }

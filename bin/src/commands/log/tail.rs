@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use application::{
     LogAccess,
-    ports::{Position, ReadBound, StoredRecord},
+    ports::{Position, ReadBound, StoredRecord, wait_for_records},
 };
 
 use crate::{config::SourceArgument, output, wire};
@@ -38,7 +38,7 @@ pub(super) async fn run(source: &SourceArgument, after: Option<u64>) -> anyhow::
         match source.store.access() {
             LogAccess::Exclusive if last >= head => return Ok(()),
             LogAccess::Exclusive => {}
-            LogAccess::Shared => log.wait_for(last, POLL_INTERVAL).await?,
+            LogAccess::Shared => wait_for_records(&*log, last, POLL_INTERVAL).await,
         }
     }
 }

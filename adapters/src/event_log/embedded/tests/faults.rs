@@ -27,9 +27,9 @@ async fn lose<E: Engine>(what: &str, lose: impl Fn(&Layout)) {
     let log = EmbeddedLog::<E>::open(&path).unwrap();
     let head = append_up_to(&log, 3).await;
     lose(&E::layout(&path));
-    let rejected = log.append(head, &record(4)).await;
+    let rejected = log.append(head, &[record(4)]).await;
     let Err(AppendError::Closed(error)) = rejected else { panic!("{what}: {rejected:?}") };
     assert_eq!(error.fault, Fault::FilesMissing, "{what}: {error}");
     assert_eq!(log.head().await, Err(error.clone()), "{what}: a closed log says why");
-    assert_eq!(log.append(head, &record(4)).await, Err(AppendError::Closed(error)), "{what}, again");
+    assert_eq!(log.append(head, &[record(4)]).await, Err(AppendError::Closed(error)), "{what}, again");
 }

@@ -16,7 +16,7 @@ pub(crate) async fn an_engine_that_panics_while_it_writes_closes_the_log_which_i
     let head = append_up_to(&log, 3).await;
 
     demand(&path, "append");
-    let rejected = log.append(head, &record(4)).await;
+    let rejected = log.append(head, &[record(4)]).await;
     let Err(AppendError::Closed(error)) = rejected else { panic!("{rejected:?}") };
     assert_eq!(error.fault, Fault::WriteFailed);
     assert!(error.detail.contains("on demand"), "{error}");
@@ -53,14 +53,14 @@ pub(crate) async fn a_thread_that_cannot_continue_stops_the_log_permanently<E: E
     let log = EmbeddedLog::<PanicsOnDemand<E>>::open(&path).unwrap();
     let head = append_up_to(&log, 3).await;
     demand(&path, "append twice");
-    assert!(matches!(log.append(head, &record(4)).await, Err(AppendError::Closed(_))));
+    assert!(matches!(log.append(head, &[record(4)]).await, Err(AppendError::Closed(_))));
     let stopped = async {
         while !matches!(log.head().await, Err(error) if error.fault == Fault::Stopped) {
             task::yield_now().await;
         }
     };
     time::timeout(Duration::from_mins(1), stopped).await.expect("the head tells that the thread has ended");
-    let rejected = log.append(head, &record(4)).await;
+    let rejected = log.append(head, &[record(4)]).await;
     assert!(
         matches!(&rejected, Err(AppendError::Closed(error)) if error.fault == Fault::Stopped),
         "{rejected:?}"

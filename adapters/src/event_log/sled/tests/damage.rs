@@ -92,7 +92,7 @@ async fn a_store_that_was_closed_is_not_taken_for_a_suspect_one() {
         for position in round * 50..round * 50 + 50 {
             // Large enough to fill several of sled's segments, and to have it use some of them again.
             let large = Record { bytes: vec![b'x'; 30_000].into(), ..record(position + 1) };
-            last = Version::at(log.append(last, &large).await.unwrap(), large.id);
+            last = Version::at(log.append(last, std::slice::from_ref(&large)).await.unwrap(), large.id);
         }
         log.close().await;
         let layout = Sled::layout(directory.path());
