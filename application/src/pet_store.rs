@@ -20,7 +20,7 @@ use crate::{
         state::NodeState,
         writer::{self, QueuedCommand, Writer},
     },
-    options::{LogAccess, Options},
+    options::Options,
     page::{ListPets, Page},
     ports::{
         Clock, CommitId, Durability, EventLog, Fault, LogError, LogIdentity, LogSource, Position, ReadModel,
@@ -41,7 +41,7 @@ pub struct PetStore {
     requests: mpsc::Sender<QueuedCommand>,
     /// Cancelled when the store is closed or dropped.
     stop: CancellationToken,
-    /// The writer, and the background tasks of a shared log.
+    /// The writer, the follower, and the task that logs changes.
     tasks: TaskTracker,
     pets_max: Option<usize>,
 }
@@ -75,17 +75,10 @@ impl PetStore {
         let writer = Writer::new(replica.clone(), clock, queue, stop.clone(), &options);
         let stop_writes = |health: &mut Health, error: LogError| health.stop_writes(&error);
         tasks.spawn(supervise("writer", writer.run(unwritable), replica.clone(), stop_writes));
-        match options.access {
-            // The durability of an embedded engine does not change while it is open.
-            LogAccess::Exclusive => {}
-            LogAccess::Shared => {
-                let follower = replica.clone().follow();
-                let follower = supervise("follower", follower, replica.clone(), Health::stop_follower);
-                tasks.spawn(stop.clone().run_until_cancelled_owned(follower));
-                let changes = log_changes(replica.clone());
-                tasks.spawn(stop.clone().run_until_cancelled_owned(changes));
-            }
-        }
+        let following = replica.clone().follow();
+        let following = supervise("follower", following, replica.clone(), Health::stop_follower);
+        tasks.spawn(stop.clone().run_until_cancelled_owned(following));
+        tasks.spawn(stop.clone().run_until_cancelled_owned(log_changes(replica.clone())));
         Ok(Self { replica, requests, stop, tasks, pets_max: options.pets_max })
     }
 

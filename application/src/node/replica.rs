@@ -53,7 +53,7 @@ pub(crate) struct Replica {
     pub(crate) health: watch::Sender<Health>,
     pub(crate) statistics: Arc<Statistics>,
     pub(crate) turns: watch::Sender<Turns>,
-    access: LogAccess,
+    pub(crate) access: LogAccess,
     /// The reason why this node is not ready, as last logged.
     logged: Arc<parking_lot::Mutex<Option<LogError>>>,
     /// Whether the writer waits for its turn.
@@ -65,10 +65,18 @@ pub(crate) struct Replica {
 
 impl Replica {
     pub(crate) fn new(log: Arc<dyn EventLog>, state: Arc<NodeState>, options: &Options) -> Self {
-        let (health, statistics, logged, writer_waits, apply_lock) = Default::default();
-        let turns = watch::Sender::new(Turns::new(options.node, Instant::now()));
-        let (access, progress) = (options.access, options.progress.clone());
-        Self { log, state, health, statistics, turns, access, logged, writer_waits, apply_lock, progress }
+        Self {
+            log,
+            state,
+            health: watch::Sender::default(),
+            statistics: Arc::default(),
+            turns: watch::Sender::new(Turns::new(options.node, Instant::now())),
+            access: options.access,
+            logged: Arc::default(),
+            writer_waits: watch::Sender::default(),
+            apply_lock: Arc::default(),
+            progress: options.progress.clone(),
+        }
     }
 
     /// The health of this node, except for the time since the head was last confirmed.
@@ -217,16 +225,28 @@ impl Replica {
         PromptReads(self.writer_waits.clone())
     }
 
-    /// Follows a shared log, for as long as it is polled.
+    /// Follows the log, for as long as it is polled. A log that only this node writes to is checked, and not read.
     pub(crate) async fn follow(self) {
         let mut head_read = Instant::now();
         loop {
             let following = self.health().is_following();
-            let polled = if following { self.poll(&mut head_read).await } else { self.resume().await };
+            let polled = match self.access {
+                LogAccess::Exclusive => {
+                    time::sleep(POLL_INTERVAL).await;
+                    self.head().await.map(drop)
+                }
+                LogAccess::Shared if following => self.poll(&mut head_read).await,
+                LogAccess::Shared => self.resume().await,
+            };
             match polled {
                 Ok(()) => self.statistics.confirm(),
                 Err(error) => {
-                    self.change_health(|health| health.stop_following(&error));
+                    self.change_health(|health| match self.access {
+                        // Reads still show every pet. The writer knows the reason if it has stopped.
+                        LogAccess::Exclusive if health.not_ready_for_writes().is_some() => {}
+                        LogAccess::Exclusive => health.stop_writes(&error),
+                        LogAccess::Shared => health.stop_following(&error),
+                    });
                     time::sleep(RETRY_DELAY).await;
                 }
             }

@@ -45,7 +45,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 const PROBE: Backoff = Backoff::new(RETRY_DELAY, Duration::from_secs(4));
 /// How long a node waits for its turn, well below the timeout of a client.
 const TURN_TIMEOUT: Duration = Duration::from_secs(2);
-/// The interval at which an idle writer checks a log without a follower.
+/// The interval at which an idle writer checks whether it may write.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of yields before a commit is made of the requests that have arrived (docs/decisions/0012).
 const MAX_YIELDS: usize = 6;
@@ -66,7 +66,6 @@ pub(crate) struct Writer {
     /// Cancelled when the store is closed.
     stop: CancellationToken,
     waiting: VecDeque<QueuedCommand>,
-    access: LogAccess,
     node: NodeId,
     required: DurabilityLevel,
     /// How many commits and probes the engine has rejected since it last stored one.
@@ -98,7 +97,6 @@ impl Writer {
             queue,
             stop,
             waiting: VecDeque::new(),
-            access: options.access,
             node: options.node,
             required: options.required,
             rejections: 0,
@@ -120,7 +118,7 @@ impl Writer {
                     Ok(None) => return,
                     Ok(Some(request)) => self.waiting.push_back(request),
                     Err(_elapsed) => {
-                        self.check_idle_log().await;
+                        self.check_writes().await;
                         continue;
                     }
                 }
@@ -137,7 +135,7 @@ impl Writer {
 
     /// Stores the waiting requests, or rejects them.
     async fn serve_batch(&mut self) {
-        if self.access == LogAccess::Shared {
+        if self.replica.access == LogAccess::Shared {
             self.wait_for_turn().await;
         }
         self.collect_batch().await;
@@ -211,17 +209,12 @@ impl Writer {
         self.waiting.len() > before
     }
 
-    /// Detects a closed log before a request does; the follower of a shared log does the same. Also resumes writes
-    /// after a successful probe: a node that is not ready gets no request that could resume them.
-    async fn check_idle_log(&mut self) {
-        if self.access == LogAccess::Exclusive {
-            match self.replica.head().await {
-                Ok(_) => self.replica.statistics.confirm(),
-                Err(error) => return self.recover(error).await,
-            }
-        }
-        let unusable = self.replica.health().unusable().cloned();
-        match unusable.map_or_else(|| self.check_durability(), Err) {
+    /// Resumes writes after a probe succeeded or the follower has stopped them: a node that is not ready gets no request
+    /// that could resume them.
+    async fn check_writes(&mut self) {
+        let are_stopped = self.replica.health().not_ready_for_writes().is_some();
+        let usable = if are_stopped { self.replica.resume().await } else { Ok(()) };
+        match usable.and_then(|()| self.check_durability()) {
             Ok(()) => self.resume_writes(),
             Err(error) => self.recover(error).await,
         }
