@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`PetStore`] (the use cases), [`ports`] (the interfaces to adapters), `node/writer` (how a pet gets
 //! into the log), `node/decision` (how requests become a commit), `node/state` (the only place where state changes),
-//! `node/replica` (how a node reads the log), `node/replay` (fast startup), [`log::codec`] (the record format),
+//! `node/follower` (how a node reads the log), `node/replay` (fast startup), [`log::codec`] (the record format),
 //! [`log::contract`] (the rules that every log must follow).
 
 mod backoff;

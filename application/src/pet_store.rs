@@ -15,8 +15,8 @@ use crate::{
     log::{commit::OwnerId, position::LogPosition},
     node::{
         applied::NotCaughtUp,
+        follower::Follower,
         health::Health,
-        replica::Replica,
         state::NodeState,
         writer::{self, QueuedCommand, Writer},
     },
@@ -37,7 +37,7 @@ const COMMITS_AHEAD_MAX: u64 = 10_000;
 ///
 /// Dropping it does the same as [`close`](Self::close), without waiting.
 pub struct PetStore {
-    replica: Replica,
+    follower: Follower,
     requests: mpsc::Sender<QueuedCommand>,
     /// Cancelled when the store is closed or dropped.
     stop: CancellationToken,
@@ -60,26 +60,26 @@ impl PetStore {
         options: Options,
     ) -> Result<Self, LogError> {
         let state = Arc::new(NodeState::new(read_model));
-        let replica = Replica::new(log, state, &options);
-        if let Err(error) = replica.start(options.known).await {
-            replica.log.close().await;
+        let follower = Follower::new(log, state, &options);
+        if let Err(error) = follower.start(options.known).await {
+            follower.log.close().await;
             return Err(error);
         }
         // Otherwise, the first create of a node that may not write would show it.
-        let unwritable = replica.log.check_writable().await.err();
+        let unwritable = follower.log.check_writable().await.err();
         if let Some(error) = &unwritable {
-            replica.change_health(|health| health.stop_writes(error));
+            follower.change_health(|health| health.stop_writes(error));
         }
         let (requests, queue) = mpsc::channel(Self::QUEUE_MAX);
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let writer = Writer::new(replica.clone(), clock, queue, stop.clone(), &options);
+        let writer = Writer::new(follower.clone(), clock, queue, stop.clone(), &options);
         let stop_writes = |health: &mut Health, error: LogError| health.stop_writes(&error);
-        tasks.spawn(supervise("writer", writer.run(unwritable), replica.clone(), stop_writes));
-        let following = replica.clone().follow();
-        let following = supervise("follower", following, replica.clone(), Health::stop_follower);
+        tasks.spawn(supervise("writer", writer.run(unwritable), follower.clone(), stop_writes));
+        let following = follower.clone().follow();
+        let following = supervise("follower", following, follower.clone(), Health::stop_follower);
         tasks.spawn(stop.clone().run_until_cancelled_owned(following));
-        tasks.spawn(stop.clone().run_until_cancelled_owned(log_changes(replica.clone())));
-        Ok(Self { replica, requests, stop, tasks, pets_max: options.pets_max })
+        tasks.spawn(stop.clone().run_until_cancelled_owned(log_changes(follower.clone())));
+        Ok(Self { follower, requests, stop, tasks, pets_max: options.pets_max })
     }
 
     /// Returns one page of pets.
@@ -126,8 +126,8 @@ impl PetStore {
         by: &OwnerId,
         timeout: Duration,
     ) -> Result<(), NotCaughtUp> {
-        let (position, state) = (position.into(), &self.replica.state);
-        let known = self.replica.statistics.head().max(state.version().position);
+        let (position, state) = (position.into(), &self.follower.state);
+        let known = self.follower.statistics.head().max(state.version().position);
         if position.position.0 > known.0.saturating_add(COMMITS_AHEAD_MAX) {
             return Err(NotCaughtUp);
         }
@@ -136,45 +136,45 @@ impl PetStore {
             if let Some(wait) = state.applied.wait_for(position.position, by)? {
                 wait.reached().await;
             }
-            if self.replica.holds(position).await { Ok(()) } else { Err(NotCaughtUp) }
+            if self.follower.holds(position).await { Ok(()) } else { Err(NotCaughtUp) }
         };
         time::timeout(timeout, reached).await.unwrap_or(Err(NotCaughtUp))
     }
 
     /// The log, which may hold commits that are not visible on this node yet.
     pub fn log(&self) -> Arc<dyn LogSource> {
-        self.replica.log.clone()
+        self.follower.log.clone()
     }
 
     /// The commits that a log must hold to be accepted at the next startup: the first and the newest applied one.
     /// `None` for an empty log.
     pub fn identity(&self) -> Option<LogIdentity> {
-        self.replica.state.identity()
+        self.follower.state.identity()
     }
 
     /// Resolves when the log is no longer empty.
     pub async fn first_applied(&self) {
-        self.replica.state.first.wait().await;
+        self.follower.state.first.wait().await;
     }
 
     /// The id of the first commit, or `None` for an empty log.
     pub fn log_id(&self) -> Option<CommitId> {
-        self.replica.state.first.get().copied()
+        self.follower.state.first.get().copied()
     }
 
     /// The last visible commit.
     pub fn version(&self) -> Version {
-        self.replica.state.version()
+        self.follower.state.version()
     }
 
     /// The last visible commit, as named by clients.
     pub fn log_position(&self) -> LogPosition {
-        self.replica.state.show(|_| ()).1
+        self.follower.state.show(|_| ()).1
     }
 
     /// The number of pets.
     pub fn count(&self) -> usize {
-        self.replica.state.show(|pets| pets.count(None)).0
+        self.follower.state.show(|pets| pets.count(None)).0
     }
 
     /// The maximum number of pets, if there is one.
@@ -189,27 +189,27 @@ impl PetStore {
 
     /// The counters since startup.
     pub fn statistics(&self) -> &Statistics {
-        &self.replica.statistics
+        &self.follower.statistics
     }
 
     /// The number of known commits that this node has not applied yet.
     pub fn lag(&self) -> u64 {
-        self.replica.statistics.head().0.saturating_sub(self.log_position().position.0)
+        self.follower.statistics.head().0.saturating_sub(self.log_position().position.0)
     }
 
     /// The last position of a log that lacks the newest applied commit, or `None` while this node follows its log.
     pub fn rejected_head(&self) -> Option<Position> {
-        self.replica.health().rejection().map(|_| self.replica.statistics.head())
+        self.follower.health().rejection().map(|_| self.follower.statistics.head())
     }
 
     /// The health of this node now.
     pub fn health(&self) -> Health {
-        self.replica.current_health()
+        self.follower.current_health()
     }
 
     /// Notifies of changes of the health, except of the time since the head was last confirmed.
     pub fn health_changes(&self) -> watch::Receiver<Health> {
-        self.replica.health.subscribe()
+        self.follower.health.subscribe()
     }
 
     /// Stops accepting creates, finishes the queued ones, and closes the log. Reads continue from memory. An append with
@@ -218,13 +218,13 @@ impl PetStore {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
-        self.replica.log.close().await;
+        self.follower.log.close().await;
     }
 
     /// Calls `query` with the pets, unless reads are rejected.
     fn show<T>(&self, query: impl FnOnce(&dyn ReadModel) -> T) -> Result<(T, LogPosition), Fault> {
-        let (shown, position) = self.replica.state.show(|pets| {
-            let stopped = self.replica.health().reads_stopped().map(|error| error.fault);
+        let (shown, position) = self.follower.state.show(|pets| {
+            let stopped = self.follower.health().reads_stopped().map(|error| error.fault);
             stopped.map_or_else(|| Ok(query(pets)), Err)
         });
         Ok((shown?, position))
@@ -241,7 +241,7 @@ impl Drop for PetStore {
 async fn supervise(
     part: &'static str,
     task: impl Future<Output = ()> + Send + 'static,
-    replica: Replica,
+    follower: Follower,
     report: fn(&mut Health, LogError),
 ) {
     // A `JoinSet`, so that the task ends with this one.
@@ -251,17 +251,17 @@ async fn supervise(
         let error = Fault::Stopped.error(format!(
             "the {part} stopped unexpectedly ({panic}): restart the service, and report this bug"
         ));
-        replica.change_health(|health| report(health, error));
+        follower.change_health(|health| report(health, error));
     }
 }
 
 /// Logs every change of the durability level, and that a log hangs, for as long as it is polled.
-async fn log_changes(replica: Replica) {
-    let mut known = replica.log.durability().level;
+async fn log_changes(follower: Follower) {
+    let mut known = follower.log.durability().level;
     loop {
         time::sleep(LOGGING_INTERVAL).await;
-        replica.log_readiness();
-        let Durability { level, promise, .. } = replica.log.durability();
+        follower.log_readiness();
+        let Durability { level, promise, .. } = follower.log.durability();
         if level != known {
             tracing::warn!(
                 target: "petstore::log",

@@ -23,7 +23,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::{log::commit::NodeId, node::replica::READ_INTERVAL, ports::Position};
+use crate::{log::commit::NodeId, node::follower::READ_INTERVAL, ports::Position};
 
 /// The length of a slot relative to the usual time between commits.
 const SLOT_GAPS: u32 = 3;

@@ -25,8 +25,8 @@ use crate::{
     log::{codec, commit::NodeId, digest::Digest},
     node::{
         decision::{self, CommitContext, EVENTS_MAX, PendingCommit},
+        follower::Follower,
         health::Health,
-        replica::Replica,
         turns::Turns,
     },
     options::{LogAccess, Options},
@@ -60,7 +60,7 @@ pub(crate) struct QueuedCommand {
 }
 
 pub(crate) struct Writer {
-    replica: Replica,
+    follower: Follower,
     clock: Arc<dyn Clock>,
     queue: mpsc::Receiver<QueuedCommand>,
     /// Cancelled when the store is closed.
@@ -85,14 +85,14 @@ enum Outcome {
 
 impl Writer {
     pub(crate) fn new(
-        replica: Replica,
+        follower: Follower,
         clock: Arc<dyn Clock>,
         queue: mpsc::Receiver<QueuedCommand>,
         stop: CancellationToken,
         options: &Options,
     ) -> Self {
         Self {
-            replica,
+            follower,
             clock,
             queue,
             stop,
@@ -113,7 +113,7 @@ impl Writer {
         }
         loop {
             if self.waiting.is_empty() {
-                self.replica.turns.send_modify(Turns::stop_waiting);
+                self.follower.turns.send_modify(Turns::stop_waiting);
                 match time::timeout(IDLE_CHECK_INTERVAL, self.next_request()).await {
                     Ok(None) => return,
                     Ok(Some(request)) => self.waiting.push_back(request),
@@ -123,10 +123,10 @@ impl Writer {
                     }
                 }
             }
-            let replica = self.replica.clone();
+            let follower = self.follower.clone();
             let mut serving = pin!(self.serve_batch());
             if time::timeout(APPEND_TIMEOUT, &mut serving).await.is_err() {
-                replica.change_health(Health::stop_slow_writes);
+                follower.change_health(Health::stop_slow_writes);
                 // Never abandoned, because the commit may still be stored.
                 serving.await;
             }
@@ -135,7 +135,7 @@ impl Writer {
 
     /// Stores the waiting requests, or rejects them.
     async fn serve_batch(&mut self) {
-        if self.replica.access == LogAccess::Shared {
+        if self.follower.access == LogAccess::Shared {
             self.wait_for_turn().await;
         }
         self.collect_batch().await;
@@ -157,13 +157,14 @@ impl Writer {
     /// arrive in the meantime share the next commit.
     async fn wait_for_turn(&self) {
         let latest = Instant::now() + TURN_TIMEOUT;
-        let mut turns = self.replica.turns.subscribe();
-        let begins_to_wait = self.replica.turns.send_if_modified(|turns| turns.begin_waiting(Instant::now()));
+        let mut turns = self.follower.turns.subscribe();
+        let begins_to_wait =
+            self.follower.turns.send_if_modified(|turns| turns.begin_waiting(Instant::now()));
         let mut prompt_reads = None;
         if begins_to_wait && !turns.borrow().wrote_newest() {
             // Other nodes may have written since the last read.
-            if let Err(error) = self.replica.catch_up().await {
-                self.replica.change_health(|health| health.stop_following(&error));
+            if let Err(error) = self.follower.catch_up().await {
+                self.follower.change_health(|health| health.stop_following(&error));
             }
         }
         loop {
@@ -171,7 +172,7 @@ impl Writer {
             let Some(due) = due.map(|due| due.min(latest)).filter(|due| *due > Instant::now()) else {
                 return;
             };
-            prompt_reads.get_or_insert_with(|| self.replica.read_promptly());
+            prompt_reads.get_or_insert_with(|| self.follower.read_promptly());
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return,
@@ -212,8 +213,8 @@ impl Writer {
     /// Resumes writes after a probe succeeded or the follower has stopped them: a node that is not ready gets no request
     /// that could resume them.
     async fn check_writes(&mut self) {
-        let are_stopped = self.replica.health().not_ready_for_writes().is_some();
-        let usable = if are_stopped { self.replica.resume().await } else { Ok(()) };
+        let are_stopped = self.follower.health().not_ready_for_writes().is_some();
+        let usable = if are_stopped { self.follower.resume().await } else { Ok(()) };
         match usable.and_then(|()| self.check_durability()) {
             Ok(()) => self.resume_writes(),
             Err(error) => self.recover(error).await,
@@ -221,11 +222,11 @@ impl Writer {
     }
 
     fn stop_writes(&self, error: &LogError) {
-        self.replica.change_health(|health| health.stop_writes(error));
+        self.follower.change_health(|health| health.stop_writes(error));
     }
 
     fn resume_writes(&self) {
-        self.replica.change_health(Health::resume_writes);
+        self.follower.change_health(Health::resume_writes);
     }
 
     /// Checks that the log promises the required durability.
@@ -233,7 +234,7 @@ impl Writer {
         if self.required == DurabilityLevel::Volatile {
             return Ok(());
         }
-        let Durability { level, promise, .. } = self.replica.log.durability();
+        let Durability { level, promise, .. } = self.follower.log.durability();
         if level >= self.required {
             return Ok(());
         }
@@ -244,7 +245,7 @@ impl Writer {
     async fn write(&mut self) {
         // A client that has already disconnected is not served.
         self.waiting.retain(|request| !request.reply.is_closed());
-        if let Err(error) = self.replica.check_usable().await.and_then(|()| self.check_durability()) {
+        if let Err(error) = self.follower.check_usable().await.and_then(|()| self.check_durability()) {
             return self.recover(error).await;
         }
         let (base, pending) = self.decide();
@@ -258,14 +259,14 @@ impl Writer {
         let record = codec::encode(&pending.commit);
         let begun = Instant::now();
         match self.store(base, &pending, &record).await {
-            Outcome::Stored => match self.replica.state.apply(&pending.commit, Digest::of(&record.bytes)) {
+            Outcome::Stored => match self.follower.state.apply(&pending.commit, Digest::of(&record.bytes)) {
                 Ok(()) => {
-                    let statistics = &self.replica.statistics;
+                    let statistics = &self.follower.statistics;
                     statistics.stored(base.position.next());
                     statistics.commit_events.observe(pending.commit.entries.len() as u64);
                     statistics.commit_bytes.observe(record.bytes.len() as u64);
                     self.rejections = 0;
-                    self.replica.turns.send_modify(|turns| {
+                    self.follower.turns.send_modify(|turns| {
                         turns.stored(base.position.next(), begun.elapsed(), Instant::now());
                     });
                     self.reply(pending);
@@ -276,8 +277,8 @@ impl Writer {
                 }
             },
             Outcome::Overtaken => {
-                self.replica.turns.send_modify(|turns| turns.overtaken(begun.elapsed()));
-                if let Err(error) = self.replica.overtaken(base).await {
+                self.follower.turns.send_modify(|turns| turns.overtaken(begun.elapsed()));
+                if let Err(error) = self.follower.overtaken(base).await {
                     self.recover(error).await;
                 }
             }
@@ -302,8 +303,8 @@ impl Writer {
     /// Decides the next commit, and returns it with the version that it follows.
     fn decide(&self) -> (Version, PendingCommit) {
         let requests = self.waiting.iter().map(|request| &request.command);
-        let pets = || self.replica.state.show(|pets| pets.count(None)).0;
-        self.replica.state.with(|state| {
+        let pets = || self.follower.state.show(|pets| pets.count(None)).0;
+        self.follower.state.with(|state| {
             let context = CommitContext {
                 now: self.clock.now(),
                 id: CommitId(Uuid::now_v7()),
@@ -322,7 +323,7 @@ impl Writer {
                 Ok(_) => break Outcome::Stored,
                 Err(AppendError::Closed(error)) => break Outcome::Closed(error),
                 Err(AppendError::Conflict) if !is_unclear => {
-                    self.replica.statistics.conflicts.fetch_add(1, Relaxed);
+                    self.follower.statistics.conflicts.fetch_add(1, Relaxed);
                     break Outcome::Overtaken;
                 }
                 Err(AppendError::NotStored(error)) if !is_unclear => break Outcome::NotStored(error),
@@ -337,7 +338,7 @@ impl Writer {
             if let Some(outcome) = self.resolve_unclear_append(base, pending, error).await {
                 break outcome;
             }
-            self.replica.statistics.retries.fetch_add(1, Relaxed);
+            self.follower.statistics.retries.fetch_add(1, Relaxed);
         };
         match outcome {
             Outcome::Stored => self.resume_writes(),
@@ -351,8 +352,8 @@ impl Writer {
 
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         let begun = Instant::now();
-        let outcome = self.replica.log.append(expected, slice::from_ref(record)).await;
-        self.replica.statistics.append_micros.observe_micros(begun.elapsed());
+        let outcome = self.follower.log.append(expected, slice::from_ref(record)).await;
+        self.follower.statistics.append_micros.observe_micros(begun.elapsed());
         outcome
     }
 
@@ -368,15 +369,15 @@ impl Writer {
         mut error: LogError,
     ) -> Option<Outcome> {
         loop {
-            match self.replica.log.read(base.position, ReadBound::ONE).await {
+            match self.follower.log.read(base.position, ReadBound::ONE).await {
                 Ok(records) => match records.first().map(codec::decode_stored) {
                     Some(Ok(commit)) if commit.id == pending.commit.id => return Some(Outcome::Stored),
                     Some(Ok(_)) => return Some(Outcome::Overtaken),
                     Some(Err(unreadable)) => return Some(Outcome::Closed(unreadable)),
-                    None => match self.replica.check_holds(base).await {
+                    None => match self.follower.check_holds(base).await {
                         Ok(()) if self.has_waiting_clients(pending) => {
                             time::sleep(RETRY_DELAY).await;
-                            return self.replica.health().unusable().cloned().map(Outcome::Closed);
+                            return self.follower.health().unusable().cloned().map(Outcome::Closed);
                         }
                         Ok(()) => return Some(Outcome::Closed(error)),
                         Err(rejected) if rejected.fault == Fault::AnotherLog => {
@@ -417,7 +418,7 @@ impl Writer {
     /// or a full disk. In that case every request is rejected until a probe succeeds. Some engines accept probes and
     /// still reject commits, so writes resume only with the next commit, or after a second without requests.
     async fn probe(&mut self, covered: usize, error: LogError) {
-        if self.rejections == 0 && self.replica.log.check_writable().await.is_ok() {
+        if self.rejections == 0 && self.follower.log.check_writable().await.is_ok() {
             self.rejections = 1;
             tracing::warn!(target: "petstore::log", %error, "commit rejected");
             self.resume_writes();
@@ -434,7 +435,7 @@ impl Writer {
             if self.reject_all(error.fault, PROBE.delay(self.rejections)).await.is_break() {
                 return;
             }
-            match self.replica.log.check_writable().await {
+            match self.follower.log.check_writable().await {
                 Ok(()) => return,
                 Err(again) => error = again,
             }
@@ -454,7 +455,7 @@ impl Writer {
             } else if self.reject_all(error.fault, RETRY_DELAY).await.is_break() {
                 return;
             }
-            match self.replica.resume().await.and_then(|()| self.check_durability()) {
+            match self.follower.resume().await.and_then(|()| self.check_durability()) {
                 Ok(()) => return self.resume_writes(),
                 Err(again) => error = again,
             }

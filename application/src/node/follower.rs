@@ -47,7 +47,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Applies commits of the log to the state of the node.
 #[derive(Clone)]
-pub(crate) struct Replica {
+pub(crate) struct Follower {
     pub(crate) log: Arc<dyn EventLog>,
     pub(crate) state: Arc<NodeState>,
     pub(crate) health: watch::Sender<Health>,
@@ -63,7 +63,7 @@ pub(crate) struct Replica {
     progress: Arc<ReplayProgress>,
 }
 
-impl Replica {
+impl Follower {
     pub(crate) fn new(log: Arc<dyn EventLog>, state: Arc<NodeState>, options: &Options) -> Self {
         Self {
             log,
