@@ -8,14 +8,12 @@ use std::{
 
 use tokio::{
     sync::{Mutex, watch},
-    task,
     time::{self, Instant},
 };
 
 use crate::{
     log::{
         codec,
-        commit::NodeId,
         digest::Digest,
         history,
         position::{self, LogPosition},
@@ -168,7 +166,17 @@ impl Follower {
     /// at any moment.
     pub(crate) async fn catch_up(&self) -> Result<(), LogError> {
         let _applying = self.apply_lock.lock().await;
-        self.apply_next().await
+        let records = self.next_records().await?;
+        let authors = replay::apply(&self.state, &records).await?;
+        if !authors.is_empty() {
+            let now = Instant::now();
+            self.turns.send_modify(|turns| {
+                for (position, author) in authors {
+                    turns.arrived(position, author, now);
+                }
+            });
+        }
+        Ok(())
     }
 
     /// Applies the commits of other nodes after `base`.
@@ -303,11 +311,11 @@ impl Follower {
             if last < head && replay::is_worth_sharing(&records) {
                 // Read the next records while these are applied.
                 let reading = self.log.read(last.before(), ReadBound::BATCH);
-                let (applied, read) = tokio::join!(self.apply(records), reading);
+                let (applied, read) = tokio::join!(replay::apply(&self.state, &records), reading);
                 applied?;
                 ahead = Some(self.records_after(read?, self.state.version()).await?);
             } else {
-                self.apply(records).await?;
+                replay::apply(&self.state, &records).await?;
             }
             let position = self.state.version().position;
             self.progress.record(position, head);
@@ -321,34 +329,6 @@ impl Follower {
             }
         }
         Ok(())
-    }
-
-    /// Reads and applies the next commits, if there are any.
-    async fn apply_next(&self) -> Result<(), LogError> {
-        let records = self.next_records().await?;
-        let authors = self.apply(records).await?;
-        if !authors.is_empty() {
-            let now = Instant::now();
-            self.turns.send_modify(|turns| {
-                for (position, author) in authors {
-                    turns.arrived(position, author, now);
-                }
-            });
-        }
-        Ok(())
-    }
-
-    /// Applies records, and returns the authors of their commits.
-    async fn apply(&self, records: Vec<StoredRecord>) -> Result<Vec<(Position, NodeId)>, LogError> {
-        if replay::is_worth_sharing(&records) {
-            let state = self.state.clone();
-            let applied = task::spawn_blocking(move || replay::apply_on_all_cores(&state, &records));
-            return applied.await.expect("a replay does not panic, and is not cancelled");
-        }
-        let authors = replay::apply(&self.state, &records)?;
-        // A long replay must not block other tasks of this worker.
-        task::yield_now().await;
-        Ok(authors)
     }
 
     /// Reads the next records together with the last applied one, to detect a log that was replaced in between.

@@ -1,15 +1,13 @@
-//! Applies many records fast: all cores decode and hash them, and one thread applies them in order.
+//! Applies many records fast: all cores decode and hash them, and one task applies them in order.
 
 use std::{
+    collections::VecDeque,
     num::NonZero,
-    sync::{
-        atomic::{AtomicU64, Ordering::Relaxed},
-        mpsc,
-    },
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
     thread,
 };
 
-use parking_lot::Mutex;
+use tokio::task;
 
 use crate::{
     log::{
@@ -23,7 +21,7 @@ use crate::{
 
 /// The minimum size of a batch that is decoded on all cores.
 const WORTH_SHARING: usize = 256 * 1024;
-/// The size of a thread's share: small, so that all threads finish at about the same time.
+/// The size of a share: small, so that all cores finish at about the same time.
 const SHARE: usize = 64 * 1024;
 
 /// The progress of a replay. Probes show it during startup.
@@ -55,54 +53,39 @@ pub(crate) fn is_worth_sharing(records: &[StoredRecord]) -> bool {
     records.iter().map(|record| record.bytes.len()).sum::<usize>() >= WORTH_SHARING
 }
 
-/// The nodes that have written commits, with the positions of these.
-type Authors = Vec<(Position, NodeId)>;
-
-/// Applies the records, up to the first error.
-pub(crate) fn apply(state: &NodeState, records: &[StoredRecord]) -> Result<Authors, LogError> {
-    let mut authors = Authors::new();
-    for record in records {
-        let (commit, digest) = check(record)?;
-        state.apply(&commit, digest)?;
+/// Applies the records, up to the first error. Returns the nodes that have written their commits, with the positions of
+/// these.
+pub(crate) async fn apply(
+    state: &NodeState,
+    records: &[StoredRecord],
+) -> Result<Vec<(Position, NodeId)>, LogError> {
+    let mut authors = Vec::with_capacity(records.len());
+    let mut apply = |checked: Result<(Commit, Digest), LogError>| {
+        let (commit, digest) = checked?;
         authors.push((commit.position, commit.node));
+        state.apply(&commit, digest)
+    };
+    if is_worth_sharing(records) {
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        let (mut shares, mut checking) = (shares(records), VecDeque::new());
+        loop {
+            while checking.len() < 2 * cores
+                && let Some(share) = shares.next()
+            {
+                let share = share.to_vec();
+                let check_share = move || share.iter().map(check).collect::<Vec<_>>();
+                checking.push_back(task::spawn_blocking(check_share));
+            }
+            let Some(share) = checking.pop_front() else { break };
+            let checked = share.await.expect("a check does not panic, and is not cancelled");
+            checked.into_iter().try_for_each(&mut apply)?;
+        }
+    } else {
+        records.iter().map(check).try_for_each(apply)?;
+        // A long replay must not block other tasks of this worker.
+        task::yield_now().await;
     }
     Ok(authors)
-}
-
-/// Applies the records, decoded on all cores. Blocks.
-pub(crate) fn apply_on_all_cores(state: &NodeState, records: &[StoredRecord]) -> Result<Authors, LogError> {
-    let (tasks, results): (Vec<_>, Vec<_>) = shares(records)
-        .map(|share| {
-            let (result, checked) = mpsc::sync_channel(1);
-            ((share, result), checked)
-        })
-        .unzip();
-    let tasks = Mutex::new(tasks.into_iter());
-    let check_shares = || {
-        loop {
-            let Some((share, result)) = tasks.lock().next() else { return };
-            let checked: Vec<_> = share.iter().map(check).collect();
-            if result.send(checked).is_err() {
-                // An earlier record was rejected.
-                return;
-            }
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
-            scope.spawn(check_shares);
-        }
-        let mut authors = Authors::new();
-        for checked in results {
-            let checked = checked.recv().expect("a thread checks every record that it takes");
-            for record in checked {
-                let (commit, digest) = record?;
-                state.apply(&commit, digest)?;
-                authors.push((commit.position, commit.node));
-            }
-        }
-        Ok(authors)
-    })
 }
 
 /// Parts of about the same size.
