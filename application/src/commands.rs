@@ -8,11 +8,6 @@ use crate::{
     ports::Fault,
 };
 
-#[derive(Debug, Clone)]
-pub(crate) enum WriteCommand {
-    Create(CreatePet),
-}
-
 /// A request to add a pet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreatePet {

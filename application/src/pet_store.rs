@@ -11,14 +11,14 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    commands::{CreatePet, Created, WriteCommand, WriteError},
+    commands::{CreatePet, Created, WriteError},
     log::{commit::OwnerId, position::LogPosition},
     node::{
         applied::NotCaughtUp,
         follower::Follower,
         health::Health,
         state::NodeState,
-        writer::{self, QueuedCommand, Writer},
+        writer::{self, QueuedCreate, Writer},
     },
     options::Options,
     page::{ListPets, Page},
@@ -38,7 +38,7 @@ const COMMITS_AHEAD_MAX: u64 = 10_000;
 /// Dropping it does the same as [`close`](Self::close), without waiting.
 pub struct PetStore {
     follower: Follower,
-    requests: mpsc::Sender<QueuedCommand>,
+    requests: mpsc::Sender<QueuedCreate>,
     /// Cancelled when the store is closed or dropped.
     stop: CancellationToken,
     /// The writer, the follower, and the task that logs changes.
@@ -102,12 +102,8 @@ impl PetStore {
 
     /// Adds a pet. When this returns, the pet is durable and every later read of this node shows it.
     pub async fn create(&self, request: CreatePet) -> Result<Created, WriteError> {
-        self.write(WriteCommand::Create(request)).await
-    }
-
-    async fn write(&self, command: WriteCommand) -> Result<Created, WriteError> {
         let (reply, replied) = oneshot::channel();
-        self.requests.try_send(QueuedCommand { command, reply }).map_err(|error| match error {
+        self.requests.try_send(QueuedCreate { request, reply }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => WriteError::Busy,
             mpsc::error::TrySendError::Closed(_) => WriteError::Unavailable(Fault::Stopped),
         })?;

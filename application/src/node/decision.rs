@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, SubsecRound as _, Utc};
-use domain::{Pet, PetEvent};
+use domain::Pet;
 
 use crate::{
-    commands::{CreatePet, Created, WriteCommand, WriteError},
+    commands::{CreatePet, Created, WriteError},
     log::{
         codec,
         commit::{Commit, CommitId, Entry, NodeId, OwnerId, RequestKey},
@@ -27,7 +27,7 @@ pub(crate) struct PendingCommit {
     pub(crate) replies: Vec<Result<Created, WriteError>>,
 }
 
-/// The inputs of a decision besides the state and the commands.
+/// The inputs of a decision besides the state and the requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CommitContext {
     pub(crate) now: DateTime<Utc>,
@@ -36,16 +36,10 @@ pub(crate) struct CommitContext {
     pub(crate) remaining_capacity: usize,
 }
 
-/// The outcome of one command.
-enum Decision {
-    Append(PetEvent),
-    Reply(Result<Created, WriteError>),
-}
-
-/// Decides as many commands as fit into one commit, each on the state after the previous ones.
+/// Decides as many requests as fit into one commit, each on the state after the previous ones.
 pub(crate) fn decide<'a>(
     state: &DecisionState,
-    commands: impl Iterator<Item = &'a WriteCommand>,
+    requests: impl Iterator<Item = &'a CreatePet>,
     context: CommitContext,
 ) -> PendingCommit {
     let CommitContext { id, node, mut remaining_capacity, .. } = context;
@@ -55,41 +49,35 @@ pub(crate) fn decide<'a>(
     let mut inventory = state.history.inventory.clone();
     let mut keys: HashMap<(&OwnerId, &RequestKey), Pet> = HashMap::new();
     let (mut entries, mut replies, mut bytes) = (Vec::new(), Vec::new(), 0);
-    for command in commands {
-        let WriteCommand::Create(CreatePet { pet, by, request_key }) = command;
+    for CreatePet { pet, by, request_key } in requests {
         let key = request_key.as_ref().map(|key| (by, key));
         let earlier = key.and_then(|key| keys.get(&key).or_else(|| state.idempotency.find(by, key.1)));
-        let decision = match earlier {
-            Some(first) if first.details == *pet => {
-                Decision::Reply(Ok(Created { pet: first.clone(), replayed: true }))
-            }
-            Some(_) => Decision::Reply(Err(WriteError::RequestKeyReused)),
-            None if remaining_capacity == 0 => Decision::Reply(Err(WriteError::PetLimitReached)),
+        let reply = match earlier {
+            Some(first) if first.details == *pet => Ok(Created { pet: first.clone(), replayed: true }),
+            Some(_) => Err(WriteError::RequestKeyReused),
+            None if remaining_capacity == 0 => Err(WriteError::PetLimitReached),
             None => match inventory.create(pet.clone()) {
-                Ok(event) => Decision::Append(event),
-                Err(error) => Decision::Reply(Err(error.into())),
+                Ok(event) => {
+                    let entry = Entry { event, by: by.clone(), request_key: request_key.clone() };
+                    bytes += codec::entry_size_bound(&entry);
+                    if entries.len() == EVENTS_MAX || bytes > BYTES_MAX {
+                        break;
+                    }
+                    inventory
+                        .apply(&entry.event)
+                        .expect("a decision never contradicts the state it was made on");
+                    let pet = entry.event.added().expect("a create adds a pet").clone();
+                    if let Some(key) = key {
+                        keys.insert(key, pet.clone());
+                    }
+                    remaining_capacity -= 1;
+                    entries.push(entry);
+                    Ok(Created { pet, replayed: false })
+                }
+                Err(error) => Err(error.into()),
             },
         };
-        let event = match decision {
-            Decision::Append(event) => event,
-            Decision::Reply(reply) => {
-                replies.push(reply);
-                continue;
-            }
-        };
-        let entry = Entry { event, by: by.clone(), request_key: request_key.clone() };
-        bytes += codec::entry_size_bound(&entry);
-        if entries.len() == EVENTS_MAX || bytes > BYTES_MAX {
-            break;
-        }
-        inventory.apply(&entry.event).expect("a decision never contradicts the state it was made on");
-        let pet = entry.event.added().expect("a create adds a pet").clone();
-        if let Some(key) = key {
-            keys.insert(key, pet.clone());
-        }
-        remaining_capacity -= 1;
-        replies.push(Ok(Created { pet, replayed: false }));
-        entries.push(entry);
+        replies.push(reply);
     }
     let commit = Commit { position, id, previous: state.history.head_hash, node, time, entries };
     PendingCommit { commit, replies }
@@ -107,19 +95,19 @@ mod tests {
     use super::*;
     use crate::{Digest, node::idempotency::IdempotencyCache};
 
-    fn request(name: &str, key: Option<&str>) -> WriteCommand {
+    fn request(name: &str, key: Option<&str>) -> CreatePet {
         request_by("k", named(name), key)
     }
 
-    fn request_by(owner: &str, pet: NewPet, key: Option<&str>) -> WriteCommand {
-        WriteCommand::Create(CreatePet {
+    fn request_by(owner: &str, pet: NewPet, key: Option<&str>) -> CreatePet {
+        CreatePet {
             pet,
             by: OwnerId(owner.into()),
             request_key: key.map(|key| RequestKey::new(key).unwrap()),
-        })
+        }
     }
 
-    fn decided(requests: &[WriteCommand]) -> PendingCommit {
+    fn decided(requests: &[CreatePet]) -> PendingCommit {
         decide(&DecisionState::default(), requests.iter(), at(DateTime::UNIX_EPOCH))
     }
 

@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use crate::{
     backoff::Backoff,
-    commands::{Created, WriteCommand, WriteError},
+    commands::{CreatePet, Created, WriteError},
     log::{codec, commit::NodeId, digest::Digest},
     node::{
         decision::{self, CommitContext, EVENTS_MAX, PendingCommit},
@@ -53,19 +53,19 @@ const MAX_YIELDS: usize = 6;
 /// sockets yet, so requests that have arrived are not in the queue.
 const MAX_EMPTY_YIELDS: usize = 2;
 
-/// A command, and the channel for its reply.
-pub(crate) struct QueuedCommand {
-    pub(crate) command: WriteCommand,
+/// A request, and the channel for its reply.
+pub(crate) struct QueuedCreate {
+    pub(crate) request: CreatePet,
     pub(crate) reply: oneshot::Sender<Result<Created, WriteError>>,
 }
 
 pub(crate) struct Writer {
     follower: Follower,
     clock: Arc<dyn Clock>,
-    queue: mpsc::Receiver<QueuedCommand>,
+    queue: mpsc::Receiver<QueuedCreate>,
     /// Cancelled when the store is closed.
     stop: CancellationToken,
-    waiting: VecDeque<QueuedCommand>,
+    waiting: VecDeque<QueuedCreate>,
     node: NodeId,
     required: DurabilityLevel,
     /// How many commits and probes the engine has rejected since it last stored one.
@@ -87,7 +87,7 @@ impl Writer {
     pub(crate) fn new(
         follower: Follower,
         clock: Arc<dyn Clock>,
-        queue: mpsc::Receiver<QueuedCommand>,
+        queue: mpsc::Receiver<QueuedCreate>,
         stop: CancellationToken,
         options: &Options,
     ) -> Self {
@@ -143,7 +143,7 @@ impl Writer {
     }
 
     /// Waits for the next request. Returns `None` once the store is closed and the queue is drained.
-    async fn next_request(&mut self) -> Option<QueuedCommand> {
+    async fn next_request(&mut self) -> Option<QueuedCreate> {
         tokio::select! {
             request = self.queue.recv() => request,
             () = self.stop.cancelled() => {
@@ -302,7 +302,7 @@ impl Writer {
 
     /// Decides the next commit, and returns it with the version that it follows.
     fn decide(&self) -> (Version, PendingCommit) {
-        let requests = self.waiting.iter().map(|request| &request.command);
+        let requests = self.waiting.iter().map(|queued| &queued.request);
         let pets = || self.follower.state.show(|pets| pets.count(None)).0;
         self.follower.state.with(|state| {
             let context = CommitContext {
