@@ -20,12 +20,12 @@ use std::{
     thread,
 };
 
-use application::ports::{CommitId, Fault, LogError, Position, Record, StoredRecord, Version};
+use application::ports::{Fault, LogError, Position, Record, StoredRecord, Version};
 use bytes::Bytes;
 
 use super::embedded::{
-    CloseMode, EmbeddedLog, Engine, FoundRecords, Layout, Records, Visit, check_nothing_is_lost, damaged,
-    io_error, one_line, silence_panics, sync_files,
+    EmbeddedLog, Engine, FoundRecords, Layout, Records, Visit, check_nothing_is_lost, damaged, io_error,
+    one_line, silence_panics, sync_files,
 };
 use crate::private_files::{self, check, create_directories, if_exists};
 
@@ -37,7 +37,8 @@ const CACHE_BYTES: u64 = 8 * 1024 * 1024;
 /// A log in a directory.
 pub type SledLog = EmbeddedLog<Sled>;
 
-/// An open sled database.
+/// An open sled database. It syncs once more when it is dropped, and panics if that fails. No acknowledged commit depends
+/// on this sync.
 pub struct Sled {
     db: ::sled::Db,
     /// A separate handle to sled's file, because sled's flush writes without syncing.
@@ -98,14 +99,6 @@ impl Engine for Sled {
         Ok(self.assemble(position)?.0)
     }
 
-    fn commit_at(&self, position: Position) -> Result<Option<CommitId>, LogError> {
-        let first = self.db.get(chunks::key(position, 0)).map_err(log_error("reading the log"))?;
-        match first {
-            None => Ok(None),
-            Some(_) => Ok(self.assemble(position)?.0.commit),
-        }
-    }
-
     fn append(&self, first: Position, records: &[Record]) -> Result<(), LogError> {
         let written = self.db.apply_batch(chunks::batch(first, records)).and_then(|()| self.db.flush());
         written.map_err(log_error("writing to the log"))?;
@@ -122,12 +115,6 @@ impl Engine for Sled {
 
     fn durability_settings(&self) -> Vec<(&'static str, String)> {
         vec![("sync", "flush and fdatasync before every acknowledgement".to_owned())]
-    }
-
-    /// sled syncs once more while it closes, and panics if that fails. No acknowledged commit depends on this sync.
-    fn close(self, _: CloseMode) -> Result<(), LogError> {
-        drop(self);
-        Ok(())
     }
 
     fn salvage(layout: &Layout, acknowledged: Option<Version>) -> Result<FoundRecords, LogError> {

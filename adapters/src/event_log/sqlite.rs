@@ -16,7 +16,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use application::ports::{CommitId, Fault, LogError, Position, Record, Version};
+use application::ports::{Fault, LogError, Position, Record, Version};
 use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
@@ -132,12 +132,7 @@ impl Engine for Sqlite {
     }
 
     fn last(&self) -> Result<Version, LogError> {
-        Ok(connection::commit(&self.writer.lock(), connection::LAST_COMMIT, [])?.unwrap_or(Version::START))
-    }
-
-    fn commit_at(&self, position: Position) -> Result<Option<CommitId>, LogError> {
-        let found = connection::commit(&self.writer.lock(), connection::COMMIT_AT, [position.0])?;
-        Ok(found.and_then(|version| version.commit))
+        connection::last(&self.writer.lock())
     }
 
     fn append(&self, first: Position, records: &[Record]) -> Result<(), LogError> {

@@ -10,9 +10,7 @@ use std::{
     sync::Mutex,
 };
 
-use adapters::event_log::embedded::{
-    CloseMode, Engine, Layout, Records, Visit, io_error, missing, sync_files,
-};
+use adapters::event_log::embedded::{Engine, Layout, Records, Visit, io_error, missing, sync_files};
 use application::ports::{CommitId, LogError, Position, Record, StoredRecord, Version};
 use uuid::Uuid;
 
@@ -95,10 +93,6 @@ impl Engine for FileEngine {
         Ok(last.unwrap_or(Version::START))
     }
 
-    fn commit_at(&self, position: Position) -> Result<Option<CommitId>, LogError> {
-        Ok(self.frame(position).map(|frame| frame.commit))
-    }
-
     fn append(&self, _: Position, records: &[Record]) -> Result<(), LogError> {
         let (mut bytes, mut frames) = (Vec::new(), Vec::new());
         for record in records {
@@ -115,10 +109,6 @@ impl Engine for FileEngine {
 
     fn durability_settings(&self) -> Vec<(&'static str, String)> {
         vec![("sync", "fdatasync before every acknowledgement".to_owned())]
-    }
-
-    fn close(self, _: CloseMode) -> Result<(), LogError> {
-        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use application::ports::{CommitId, LogError, Position, Record, Version};
+use application::ports::{LogError, Position, Record, Version};
 
 use super::{copy::StoreCopy, layout::Layout, read_only::FoundRecords, reading::Records};
 
@@ -48,9 +48,6 @@ pub trait Engine: Records + Sized {
     /// Returns the last commit, or [`Version::START`] for an empty log.
     fn last(&self) -> Result<Version, LogError>;
 
-    /// Returns the commit at `position`, if there is one.
-    fn commit_at(&self, position: Position) -> Result<Option<CommitId>, LogError>;
-
     /// Stores the records, the first of them at `first`, which follows the last stored one. Returns when all of them are
     /// durable. A crash may leave a prefix of them.
     ///
@@ -69,8 +66,10 @@ pub trait Engine: Records + Sized {
     /// Returns the settings, with their values, on which the durability of a stored record depends.
     fn durability_settings(&self) -> Vec<(&'static str, String)>;
 
-    /// Closes the engine.
-    fn close(self, mode: CloseMode) -> Result<(), LogError>;
+    /// Closes the engine. The default drops it.
+    fn close(self, _mode: CloseMode) -> Result<(), LogError> {
+        Ok(())
+    }
 
     /// Finds every readable record of a store that may be damaged, without changing the store. The default opens a copy
     /// and reads up to the first damage.

@@ -2,10 +2,11 @@
 
 use std::{
     fs::{self, File},
+    ops::ControlFlow,
     path::{Path, PathBuf},
 };
 
-use application::ports::{Fault, LogError, Version};
+use application::ports::{Fault, LogError, Position, Version};
 
 use super::{
     engine::{CloseMode, Engine},
@@ -102,8 +103,17 @@ fn try_to_open<E: Engine>(
 
 /// Returns the last commit, if no acknowledged commit is missing.
 pub(crate) fn check<E: Engine>(engine: &E, acknowledged: Version) -> Result<Version, LogError> {
+    let position = acknowledged.position;
     let (last, found) = panics::reading("reading the end of the log", || {
-        Ok((engine.last()?, engine.commit_at(acknowledged.position)?))
+        let last = engine.last()?;
+        let mut found = None;
+        if (Position::START.next()..=last.position).contains(&position) {
+            engine.visit(position.before(), position, &mut |record| {
+                found = record.id;
+                ControlFlow::Break(())
+            })?;
+        }
+        Ok((last, found))
     })?;
     high_water_mark::check_nothing_is_lost(acknowledged, last.position, found)?;
     Ok(last)

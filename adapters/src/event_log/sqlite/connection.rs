@@ -9,7 +9,7 @@ use std::{
 use application::ports::{CommitId, Fault, LogError, Position, StoredRecord, Version};
 use bytes::Bytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
-use rusqlite::{Connection, Error, ErrorCode, OpenFlags, OptionalExtension as _, Params, config::DbConfig};
+use rusqlite::{Connection, Error, ErrorCode, OpenFlags, OptionalExtension as _, config::DbConfig};
 use uuid::Uuid;
 
 use super::{Sqlite, length};
@@ -38,9 +38,7 @@ const SYNCHRONOUS_FULL: i32 = 2;
 /// Make SQLite report damage instead of skipping it.
 const HARDENING_PRAGMAS: &str = "PRAGMA cell_size_check = true; PRAGMA trusted_schema = false";
 
-/// For [`commit`].
-pub(super) const LAST_COMMIT: &str = "SELECT position, id FROM commits ORDER BY position DESC LIMIT 1";
-pub(super) const COMMIT_AT: &str = "SELECT position, id FROM commits WHERE position = ?1";
+const LAST: &str = "SELECT position, id FROM commits ORDER BY position DESC LIMIT 1";
 const READ: &str =
     "SELECT position, bytes, id FROM commits WHERE position > ?1 AND position <= ?2 ORDER BY position";
 
@@ -110,16 +108,12 @@ pub(super) fn set_up(connection: &Connection) -> Result<(), LogError> {
     )))
 }
 
-pub(super) fn commit(
-    connection: &Connection,
-    query: &str,
-    values: impl Params,
-) -> Result<Option<Version>, LogError> {
-    let found = connection.query_row(query, values, |row| {
+pub(super) fn last(connection: &Connection) -> Result<Version, LogError> {
+    let last = connection.query_row(LAST, [], |row| {
         let (position, commit) = (Position(row.get(0)?), CommitId(Uuid::from_bytes(row.get(1)?)));
         Ok(Version::at(position, commit))
     });
-    found.optional().map_err(log_error("reading the log"))
+    Ok(last.optional().map_err(log_error("reading the log"))?.unwrap_or(Version::START))
 }
 
 /// Moves the write-ahead log into the database. Returns `false` if readers prevent a part of it.

@@ -3,8 +3,6 @@
 
 use std::{fs, io, panic};
 
-use application::ports::CommitId;
-
 use super::*;
 
 pub(crate) async fn an_engine_that_panics_while_it_writes_closes_the_log_which_is_then_opened_again<
@@ -127,10 +125,6 @@ impl<E: Engine> Engine for PanicsOnDemand<E> {
 
     fn last(&self) -> Result<Version, LogError> {
         self.engine.last()
-    }
-
-    fn commit_at(&self, position: Position) -> Result<Option<CommitId>, LogError> {
-        self.engine.commit_at(position)
     }
 
     fn append(&self, first: Position, records: &[Record]) -> Result<(), LogError> {
