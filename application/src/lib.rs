@@ -19,13 +19,13 @@ pub mod transfer;
 pub use backoff::Backoff;
 pub use commands::{CreatePet, Created, WriteError};
 pub use log::{
-    commit::{InvalidRequestKey, OwnerId, RequestKey},
+    commit::{OwnerId, RequestKey},
     digest::Digest,
     position::{HASH_PREFIX, LogPosition},
 };
 pub use node::{applied::NotCaughtUp, health::Health, replay::ReplayProgress};
 pub use options::{LogAccess, Options};
-pub use page::{Limit, LimitOutOfRange, ListPets, Page};
+pub use page::{Limit, ListPets, Page};
 pub use pet_store::PetStore;
 pub use ports::Version;
 pub use statistics::{Histogram, Statistics};

@@ -1,18 +1,12 @@
 //! Pages of pets: the request and the result.
 
 use domain::{Pet, PetId, PetStatus};
-use thiserror::Error;
 
 use crate::log::position::LogPosition;
 
 /// The maximum number of pets on a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit(usize);
-
-/// A page size outside the bounds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("must be an integer between {min} and {max}", min = Limit::MIN, max = Limit::MAX)]
-pub struct LimitOutOfRange;
 
 impl Limit {
     /// The smallest page.
@@ -23,8 +17,8 @@ impl Limit {
     pub const DEFAULT: Self = Self(20);
 
     /// Accepts 1 to 100.
-    pub fn new(limit: usize) -> Result<Self, LimitOutOfRange> {
-        if (Self::MIN..=Self::MAX).contains(&limit) { Ok(Self(limit)) } else { Err(LimitOutOfRange) }
+    pub fn new(limit: usize) -> Option<Self> {
+        (Self::MIN..=Self::MAX).contains(&limit).then_some(Self(limit))
     }
 
     /// The number itself.
@@ -93,10 +87,10 @@ mod tests {
     #[test]
     fn a_limit_is_the_number_that_was_accepted() {
         for limit in [Limit::MIN, 7, Limit::MAX] {
-            assert_eq!(Limit::new(limit).map(Limit::get), Ok(limit));
+            assert_eq!(Limit::new(limit).map(Limit::get), Some(limit));
         }
         for limit in [0, Limit::MAX + 1, usize::MAX] {
-            assert_eq!(Limit::new(limit), Err(LimitOutOfRange), "{limit}");
+            assert_eq!(Limit::new(limit), None, "{limit}");
         }
     }
 }

@@ -5,7 +5,6 @@ use std::{fmt, sync::Arc};
 use chrono::{DateTime, Utc};
 use domain::PetEvent;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 use uuid::Uuid;
 
 use crate::log::digest::Digest;
@@ -73,21 +72,16 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RequestKey(Arc<str>);
 
-/// A string that is not an idempotency key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("must be 1 to {max} visible ASCII characters", max = RequestKey::MAX_CHARS)]
-pub struct InvalidRequestKey;
-
 impl RequestKey {
     /// The maximum length of a key.
     pub const MAX_CHARS: usize = 255;
 
     /// Accepts 1 to 255 visible ASCII characters.
-    pub fn new(key: impl Into<Arc<str>>) -> Result<Self, InvalidRequestKey> {
+    pub fn new(key: impl Into<Arc<str>>) -> Result<Self, &'static str> {
         let key = key.into();
         let fits =
             (1..=Self::MAX_CHARS).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());
-        if fits { Ok(Self(key)) } else { Err(InvalidRequestKey) }
+        if fits { Ok(Self(key)) } else { Err("must be 1 to 255 visible ASCII characters") }
     }
 
     /// The key as it was given.

@@ -1,6 +1,6 @@
 //! The query string of a list, and the link to the next page.
 
-use application::{Limit, LimitOutOfRange, ListPets};
+use application::{Limit, ListPets};
 use axum::{
     extract::FromRequestParts,
     http::{HeaderValue, request::Parts},
@@ -53,7 +53,8 @@ pub(crate) fn next_page(list: &ListPets, after: PetId) -> HeaderValue {
 
 fn limit(text: &str) -> Result<Limit, String> {
     let limit = number::plain(text).and_then(|limit| usize::try_from(limit).ok());
-    limit.ok_or(LimitOutOfRange).and_then(Limit::new).map_err(|rule| rule.to_string())
+    let rule = || format!("must be an integer between {} and {}", Limit::MIN, Limit::MAX);
+    limit.and_then(Limit::new).ok_or_else(rule)
 }
 
 fn status(text: &str) -> Result<PetStatus, String> {
