@@ -320,7 +320,7 @@ fn an_interrupted_command_says_whether_it_resumes() {
         (&["verify", "--store", &service], ""),
         (&["copy", "--from", &service, "--to", &to], "; start the command again to resume"),
         (&salvage, "; start the command again to resume"),
-        (&[&salvage[..], &["--accept-gaps"]].concat(), "; start the command again with an empty target"),
+        (&[&salvage[..], &["--accept-gaps"]].concat(), "; start the command again to resume"),
     ];
     for (arguments, what_to_do) in commands {
         let mut command = Command::new(program());

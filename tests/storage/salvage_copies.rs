@@ -222,9 +222,9 @@ async fn most_commits_of_a_truncated_sqlite_file_are_salvaged() {
 }
 
 /// A log whose records at some positions are missing.
-struct WithHoles {
-    records: Vec<StoredRecord>,
-    is_lost: Vec<bool>,
+pub(super) struct WithHoles {
+    pub(super) records: Vec<StoredRecord>,
+    pub(super) is_lost: Vec<bool>,
 }
 
 #[async_trait]

@@ -10,9 +10,9 @@ use std::{
 
 use adapters::event_log::memory::MemoryLog;
 use application::{
-    log::contract,
-    ports::{Position, ReadBound, Version},
-    transfer,
+    log::{codec, contract},
+    ports::{LogSource, Position, ReadBound, Record},
+    transfer::{self, CopyStep, Rechained, Tally, Until},
 };
 use async_nats::{HeaderMap, jetstream::stream::Config};
 use domain::test_values::numbered;
@@ -23,6 +23,8 @@ use harness::{
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::task::{self, LocalSet};
+
+use super::salvage_copies::WithHoles;
 
 /// One pet per commit, so that ids are positions.
 pub(super) const PETS: u64 = 6;
@@ -72,7 +74,9 @@ fn check(store: &str, (kind, lost): (&str, &[u64]), original: &[Value], target: 
         [] => unreachable!("every case loses a commit"),
     };
     assert!(gap.ends_with(&format!(" {range}")), "{case}: {}", salvaged.stdout);
-    salvage().exits_with(1).says("the target is not empty");
+    let held = exported(target);
+    assert_eq!(salvage().exits_with(3).stdout, salvaged.stdout, "{case}");
+    assert_eq!(exported(target), held, "{case}: the same salvage again changes nothing");
 
     petstore(["log", "verify", "--store", target]).exits_with(0);
     let content = |commit: &Value| (commit["time"].clone(), commit["events"].clone());
@@ -88,39 +92,76 @@ fn check(store: &str, (kind, lost): (&str, &[u64]), original: &[Value], target: 
     assert_eq!(app.add("New").json()["id"].as_u64(), kept.last().map(|last| last + 1), "{case}");
 }
 
+/// A log with these records, without those at the `lost` positions.
+async fn with_gaps(records: &[Record], lost: &[u64]) -> Arc<dyn LogSource> {
+    let log = MemoryLog::default();
+    contract::append_all(&log, records.iter().cloned()).await;
+    let is_lost = (1..=records.len() as u64).map(|position| lost.contains(&position)).collect();
+    Arc::new(WithHoles { records: log.read(Position::START, ReadBound::BATCH).await.unwrap(), is_lost })
+}
+
+/// The records of the log, read at most so many at a time.
+async fn bytes(log: &dyn LogSource, records: usize) -> Vec<Vec<u8>> {
+    let (mut bytes, mut after) = (vec![], Position::START);
+    loop {
+        let read = log.read(after, ReadBound { records, ..ReadBound::BATCH }).await.unwrap();
+        let Some(last) = read.last() else { return bytes };
+        after = last.position;
+        bytes.extend(read.into_iter().map(|record| record.bytes.to_vec()));
+    }
+}
+
+#[tokio::test]
+async fn salvages_around_the_same_gaps_have_the_same_bytes() {
+    let original: Vec<_> = history(PETS, 1, |id| added(id, "Rex")).collect();
+    let last = Position(PETS);
+    let rechained = async |lost| Rechained::open(with_gaps(&original, lost).await, last).await.unwrap();
+    let one = rechained(&[3]).await;
+    assert_eq!((&one.gaps[..], one.head().await), (&[(Position(3), Position(3))][..], Ok(Position(5))));
+    let salvaged = bytes(&one, 2).await;
+    assert_eq!(salvaged[..2], original[..2].iter().map(|record| record.bytes.to_vec()).collect::<Vec<_>>());
+    assert_eq!(salvaged, bytes(&one, 3).await, "read again");
+    assert_eq!(salvaged, bytes(&rechained(&[3]).await, 100).await, "salvaged again");
+    let ids = |bytes: &[Vec<u8>]| -> Vec<_> {
+        bytes.iter().map(|record| codec::decode(record).unwrap().id).collect()
+    };
+    let (same, others) = (ids(&salvaged), ids(&bytes(&rechained(&[3, 4]).await, 100).await));
+    let originals: Vec<_> = original.iter().map(|record| record.id).collect();
+    assert!(same[2..].iter().all(|id| !originals.contains(id) && !others.contains(id)), "new commits");
+    assert_eq!(
+        (&same[2].0.as_bytes()[..6], same[2].0.get_version_num()),
+        (&originals[3].0.as_bytes()[..6], 7)
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn no_command_accepts_the_target_of_an_interrupted_run() {
+async fn an_interrupted_salvage_around_gaps_resumes() {
     // More than one batch: the first one is stored when the run is interrupted.
     let batch = ReadBound::APPEND.records as u64;
+    let original: Vec<_> = history(batch + PETS, 1, |id| added(id, "Rex")).collect();
+    let source = with_gaps(&original, &[3]).await;
     let last = Position(batch + PETS);
-    let source = Arc::new(MemoryLog::default());
-    contract::fill(&*source, Version::START, last.0).await;
     for engine in ["sled", "sqlite"] {
         let directory = TempDir::new().unwrap();
         let path = directory.path().join("target");
-        let store = format!("{engine}:{}", path.display());
-        let mut app = App::on(&store);
-        assert!(app.terminate().success());
-
         let target = open_embedded(engine, &path);
-        let (from, to) = (source.clone(), target.clone());
-        let run = async move {
-            let progress = |position| assert!(position < last, "the run is interrupted");
-            transfer::salvage_around_gaps(&*from, last, &*to, progress).await.map(|_| ())
+        let salvage = async |interrupted_at: Position| {
+            let (rechained, to) = (Rechained::open(source.clone(), last).await.unwrap(), target.clone());
+            let run = async move {
+                transfer::copy(&rechained, &*to, Until::Head, &mut Tally::default(), |step| match step {
+                    CopyStep::Stored(commit) => assert!(commit.position < interrupted_at, "interrupted"),
+                    CopyStep::Resumed(_) | CopyStep::Waiting(_) => {}
+                })
+                .await
+            };
+            LocalSet::new().run_until(async { task::spawn_local(run).await }).await
         };
-        let interrupted = LocalSet::new().run_until(async { task::spawn_local(run).await }).await;
-        assert!(interrupted.is_err_and(|error| error.is_panic()));
+        assert!(salvage(Position(10)).await.is_err_and(|error| error.is_panic()));
         assert_eq!(target.head().await, Ok(Position(batch)), "{engine}");
+        salvage(Position::MAX).await.unwrap().unwrap();
+        let whole = Rechained::open(source.clone(), last).await.unwrap();
+        assert_eq!(bytes(&*target, 1_000).await, bytes(&whole, 1_000).await, "{engine}");
         close_embedded(&*target, &path).await;
-
-        let rejected = app.try_start_again().expect_err("an unfinished salvage is not served").exits_with(1);
-        let sentence = rejected.stderr.lines().last().unwrap_or_default();
-        assert!(sentence.contains("the log is an unfinished salvage"), "{engine}: {}", rejected.stderr);
-        for command in ["verify", "export"] {
-            let rejected =
-                petstore(["log", command, "--store", &store]).exits_with(1).says("is an unfinished salvage");
-            assert!(!rejected.stdout.contains("verified"), "{engine}: {}", rejected.stdout);
-        }
     }
 }
 

@@ -31,9 +31,6 @@ pub struct Commit {
 pub struct NodeId(pub u64);
 
 impl NodeId {
-    /// The id in all but the last commit of a salvage: a log that ends with it is incomplete. No node uses this id.
-    pub const UNFINISHED_SALVAGE: Self = Self(0);
-
     /// Chooses the id of this run.
     pub fn random() -> Self {
         // The second half of a UUIDv7 is random except for two bits.

@@ -4,11 +4,10 @@ use domain::Inventory;
 
 use crate::{
     log::{
-        codec,
-        commit::{Commit, NodeId, Version},
+        commit::{Commit, Version},
         digest::Digest,
     },
-    ports::{Fault, LogError, Position, StoredRecord},
+    ports::{Fault, LogError, Position},
 };
 
 /// A history, up to the last commit that was added.
@@ -25,18 +24,6 @@ pub(crate) struct History {
 impl Default for History {
     fn default() -> Self {
         Self { version: Version::default(), inventory: Inventory::default(), head_hash: Digest::of(b"") }
-    }
-}
-
-/// Rejects a log whose newest commit marks an unfinished salvage.
-pub(crate) fn check_complete(newest: Option<&StoredRecord>) -> Result<(), LogError> {
-    match newest.map(codec::decode_stored).transpose()? {
-        Some(Commit { node: NodeId::UNFINISHED_SALVAGE, position, .. }) => {
-            Err(Fault::CannotOpen.error(format!(
-                "the log is an unfinished salvage that ends at position {position}: delete it, and salvage again into an empty log"
-            )))
-        }
-        Some(_) | None => Ok(()),
     }
 }
 

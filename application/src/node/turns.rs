@@ -149,9 +149,7 @@ impl Turns {
 
     /// This node has applied a commit while it followed the log.
     pub(crate) fn arrived(&mut self, position: Position, author: NodeId, at: Instant) {
-        if author == NodeId::UNFINISHED_SALVAGE
-            || self.newest.is_some_and(|newest| position <= newest.position)
-        {
+        if self.newest.is_some_and(|newest| position <= newest.position) {
             return;
         }
         if let Some(newest) = self.newest {

@@ -76,9 +76,6 @@ pub enum CopyError {
         /// The last position of the target.
         target_head: Position,
     },
-    /// The target holds commits, and only an empty one can start a new history.
-    #[error("the target is not empty: salvaging around gaps starts a new history, which needs an empty log")]
-    NotEmpty,
     /// Another process writes to the target.
     #[error("another process is writing to the target (position {0}): stop it and start again")]
     TargetInUse(Position),
@@ -99,9 +96,7 @@ impl CopyError {
             Self::Target(error) => {
                 matches!(error.fault, Fault::Unreachable | Fault::WriteFailed | Fault::Full)
             }
-            Self::AnotherHistory(_) | Self::SourceBehind { .. } | Self::NotEmpty | Self::TargetInUse(_) => {
-                false
-            }
+            Self::AnotherHistory(_) | Self::SourceBehind { .. } | Self::TargetInUse(_) => false,
         }
     }
 }

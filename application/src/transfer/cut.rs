@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use thiserror::Error;
 
-use super::{Tally, commit_at, walk};
+use super::{Tally, walk};
 use crate::{
-    log::commit::{Commit, NodeId},
-    ports::{Durability, LogError, LogSource, Position, ReadBound, StoredRecord},
+    log::commit::Commit,
+    ports::{Durability, Fault, LogError, LogSource, Position, ReadBound, StoredRecord},
 };
 
 /// Where a copy, an export or an import ends.
@@ -26,41 +25,12 @@ pub enum End {
 pub struct Cut {
     /// The end.
     pub end: Option<End>,
-    /// The last commit before the end, and its node.
-    last: Option<(Position, NodeId)>,
+    /// The last commit before the end.
+    pub last: Position,
     /// The first commit after the end, and its time.
     pub first_after: Option<(Position, DateTime<Utc>)>,
     /// The last commit that is not later than the time. It may be after the end, because clocks differ.
     pub last_in_time: Option<Position>,
-}
-
-/// An end that a history does not have.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum CutError {
-    /// The history is shorter.
-    #[error("the history ends at position {last}, before position {end}: choose an earlier position")]
-    BeyondTheEnd {
-        /// The wanted end.
-        end: Position,
-        /// The last position.
-        last: Position,
-    },
-    /// No commit is before the time.
-    #[error("the first commit has the time {first:?}, which is later than {end:?}: choose a later time")]
-    BeforeTheStart {
-        /// The wanted end.
-        end: DateTime<Utc>,
-        /// The time of the first commit.
-        first: DateTime<Utc>,
-    },
-    /// The commits of a salvage around gaps are valid only as a whole.
-    #[error(
-        "position {0} is inside the commits of a salvage around gaps, which are valid only as a whole: choose a later end"
-    )]
-    InsideSalvage(Position),
-    /// The log cannot be read.
-    #[error(transparent)]
-    Log(#[from] LogError),
 }
 
 impl Cut {
@@ -70,7 +40,7 @@ impl Cut {
     }
 
     /// Divides the history in a log, which is read up to its head if the end is a time.
-    pub async fn of(log: &dyn LogSource, end: End) -> Result<Self, CutError> {
+    pub async fn of(log: &dyn LogSource, end: End) -> Result<Self, LogError> {
         let mut cut = Self::at(Some(end));
         match end {
             End::Time(_) => {
@@ -80,12 +50,7 @@ impl Cut {
                 })
                 .await?;
             }
-            End::Position(end) => {
-                let last = log.head().await?.min(end);
-                if last > Position::START {
-                    cut.takes(&commit_at(log, last).await?.1);
-                }
-            }
+            End::Position(end) => cut.last = log.head().await?.min(end),
         }
         cut.check()?;
         Ok(cut)
@@ -104,25 +69,25 @@ impl Cut {
             self.first_after = Some((commit.position, commit.time));
         }
         if self.first_after.is_none() {
-            self.last = Some((commit.position, commit.node));
+            self.last = commit.position;
         }
         self.first_after.is_none()
     }
 
     /// Checks that the history, all of which was passed, has the end.
-    pub fn check(&self) -> Result<(), CutError> {
-        let last = self.last();
-        match (self.end, self.last, self.first_after) {
-            (Some(End::Position(end)), _, _) if last < end => Err(CutError::BeyondTheEnd { end, last }),
-            (Some(End::Time(end)), None, Some((_, first))) => Err(CutError::BeforeTheStart { end, first }),
-            (Some(_), Some((last, NodeId::UNFINISHED_SALVAGE)), _) => Err(CutError::InsideSalvage(last)),
-            _ => Ok(()),
-        }
-    }
-
-    /// The last position before the end.
-    pub fn last(&self) -> Position {
-        self.last.map_or(Position::START, |(last, _)| last)
+    pub fn check(&self) -> Result<(), LogError> {
+        let detail = match (self.end, self.last, self.first_after) {
+            (Some(End::Position(end)), last, _) if last < end => {
+                format!(
+                    "the history ends at position {last}, before position {end}: choose an earlier position"
+                )
+            }
+            (Some(End::Time(end)), Position::START, Some((_, first))) => format!(
+                "the first commit has the time {first:?}, which is later than {end:?}: choose a later time"
+            ),
+            _ => return Ok(()),
+        };
+        Err(Fault::CannotOpen.error(detail))
     }
 }
 

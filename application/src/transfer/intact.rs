@@ -1,6 +1,6 @@
 //! Reads the intact records of a log that may be damaged.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use crate::{
     log::{codec, commit::Commit},
@@ -8,8 +8,8 @@ use crate::{
 };
 
 /// The records of a log up to a known position, without those that cannot be read.
-pub(super) struct IntactRecords<'a> {
-    log: &'a dyn LogSource,
+pub(super) struct IntactRecords {
+    log: Arc<dyn LogSource>,
     /// The last position that was passed.
     passed: Position,
     last: Position,
@@ -17,9 +17,9 @@ pub(super) struct IntactRecords<'a> {
     read: VecDeque<StoredRecord>,
 }
 
-impl<'a> IntactRecords<'a> {
+impl IntactRecords {
     /// The intact records up to `last`.
-    pub(super) fn of(log: &'a dyn LogSource, last: Position) -> Self {
+    pub(super) fn of(log: Arc<dyn LogSource>, last: Position) -> Self {
         Self { log, passed: Position::START, last, read: VecDeque::new() }
     }
 

@@ -119,7 +119,7 @@ pub async fn merge(
         Ok(MergedLog { copies, runs: branch.runs, last })
     };
     let mut readers: Vec<_> =
-        copies.iter().map(|copy| IntactRecords::of(&*copy.log, copy.last_known)).collect();
+        copies.iter().map(|copy| IntactRecords::of(copy.log.clone(), copy.last_known)).collect();
     let mut ends = vec![(Position::START, Digest::of(b"")); copies.len()];
     let mut contradiction: Option<(Position, [Found; 2])> = None;
     // At most one for each copy: two branches never end with the same record.

@@ -57,7 +57,7 @@ pub struct Tally {
     digest: Sha256,
     last: Option<StoredRecord>,
     /// The checked records, up to the last one.
-    pub(super) history: History,
+    history: History,
 }
 
 impl Tally {

@@ -93,11 +93,8 @@ fn reject_inside(source: &StoreUrl, target: &StoreUrl) -> anyhow::Result<()> {
 /// The message of an interrupted command: what happened, and what to do.
 fn interrupted(command: &LogCommand) -> &'static str {
     match command {
-        LogCommand::Import { .. }
-        | LogCommand::Copy { .. }
-        | LogCommand::Salvage { accept_gaps: false, .. } => "interrupted; start the command again to resume",
-        LogCommand::Salvage { accept_gaps: true, .. } => {
-            "interrupted; start the command again with an empty target"
+        LogCommand::Import { .. } | LogCommand::Copy { .. } | LogCommand::Salvage { .. } => {
+            "interrupted; start the command again to resume"
         }
         LogCommand::Stat { .. }
         | LogCommand::Verify { .. }

@@ -99,8 +99,8 @@ pub(crate) enum LogCommand {
         head: Option<Digest>,
         #[command(flatten)]
         access: AccessArguments,
-        /// If commits are missing, add every readable one to an empty target, including those after a gap. The pets
-        /// keep their ids, times, owners and idempotency keys, but the target has a new history.
+        /// If commits are missing, copy every readable one, including those after a gap. The pets keep their ids, times,
+        /// owners and idempotency keys, but from the first gap on, the target has a new history.
         #[arg(long)]
         accept_gaps: bool,
     },

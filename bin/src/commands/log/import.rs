@@ -33,7 +33,7 @@ pub(super) async fn run(file: &Path, url: &StoreUrl, until: Option<End>) -> anyh
             .await
             .map_err(|error| anyhow!("cannot import {name}: {error}"))?;
         cut.check().map_err(|error| anyhow!("cannot import {name}: {error}"))?;
-        progress = ProgressDisplay::up_to(cut.last());
+        progress = ProgressDisplay::up_to(cut.last);
         opened.rewind()?;
     }
     import(BufReader::new(opened), &name, url, until, progress).await

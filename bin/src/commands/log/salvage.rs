@@ -8,7 +8,7 @@ use anyhow::{anyhow, bail};
 use application::{
     Digest,
     ports::{Fault, LogError, Position},
-    transfer::{self, Contradiction, CopyError, DamagedCopy, MergeError, MergedLog, Side, Tally},
+    transfer::{self, Contradiction, CopyError, DamagedCopy, MergeError, MergedLog, Rechained, Side, Tally},
 };
 use chrono::SecondsFormat;
 use thiserror::Error;
@@ -123,13 +123,13 @@ async fn salvage(
     accept_gaps: bool,
 ) -> anyhow::Result<Salvaged> {
     if accept_gaps {
-        let gaps = find_gaps(remains).await.map_err(|error| match error.fault {
+        let rechained = around_gaps(remains).await.map_err(|error| match error.fault {
             Fault::Damaged => anyhow!("{error}; {BREAK_ADVICE}"),
             _ => error.into(),
         })?;
-        if !gaps.is_empty() {
-            let lost = salvage_around_gaps(remains, from, to).await?;
-            return Ok(Salvaged { end: remains.last_known, lost });
+        if !rechained.gaps.is_empty() {
+            salvage_around_gaps(&rechained, from, to).await?;
+            return Ok(Salvaged { end: remains.last_known, lost: rechained.gaps });
         }
     }
     let mut intact = Tally::default();
@@ -157,25 +157,17 @@ async fn salvage(
     Ok(Salvaged { end, lost })
 }
 
-/// Adds every readable commit to an empty log, and returns the gaps.
-async fn salvage_around_gaps(
-    remains: &SalvagedLog,
-    from: &StoreUrl,
-    to: &StoreUrl,
-) -> anyhow::Result<Vec<(Position, Position)>> {
-    let salvaged = wire::with_log(to, async |target| {
-        let progress = ProgressDisplay::up_to(remains.last_known);
-        let reached = |position| progress.reached(position);
-        Ok(transfer::salvage_around_gaps(&*remains.log, remains.last_known, target, reached).await?)
-    });
-    let (gaps, tally) = salvaged.await?;
+/// Copies every readable commit.
+async fn salvage_around_gaps(rechained: &Rechained, from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
+    let mut tally = Tally::default();
+    wire::with_log(to, async |target| Ok(progress::copy_all(rechained, target, &mut tally).await?)).await?;
     report::field("salvaged", format!("{from} into {to}, with new positions and a new head hash"));
     report::tally(&tally);
-    report::field("unreadable", report::ranges(&gaps));
+    report::field("unreadable", report::ranges(&rechained.gaps));
     if tally.position() == Position::START {
         bail!("nothing was salvaged: no commit of {from} can be read");
     }
-    Ok(gaps)
+    Ok(())
 }
 
 /// Reports what a salvage would copy. `first_bad` is the first bad position that the engine has found, if any.
@@ -198,7 +190,7 @@ async fn report_intact_part(intact: &Tally, remains: &SalvagedLog) {
         report::tally(intact);
     }
     let (first_bad, last) = (intact.position().next(), remains.last_known);
-    match find_gaps(remains).await {
+    match around_gaps(remains).await.map(|rechained| rechained.gaps) {
         Ok(gaps) if gaps.first().is_some_and(|(first, _)| *first == first_bad) => {
             report::field("unreadable", report::ranges(&gaps));
             let left_out = between(&gaps, first_bad, last);
@@ -223,9 +215,9 @@ async fn report_intact_part(intact: &Tally, remains: &SalvagedLog) {
     }
 }
 
-/// Returns the positions that cannot be read.
-async fn find_gaps(remains: &SalvagedLog) -> Result<Vec<(Position, Position)>, LogError> {
-    transfer::read_around_gaps(&*remains.log, remains.last_known, async |_| Ok(())).await
+/// Every readable commit.
+async fn around_gaps(remains: &SalvagedLog) -> Result<Rechained, LogError> {
+    Rechained::open(remains.log.clone(), remains.last_known).await
 }
 
 /// The positions from `first` to `last` that are in none of the ranges.

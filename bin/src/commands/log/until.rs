@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::bail;
 use application::{
     ports::Position,
-    transfer::{Beginning, Cut, CutError, End},
+    transfer::{Beginning, Cut, End},
 };
 use chrono::{DateTime, SecondsFormat, Utc};
 
@@ -19,11 +19,8 @@ pub(super) async fn open_source(
 ) -> anyhow::Result<(Source, Cut)> {
     let log = wire::open_source(url, access).await?;
     let Some(end) = until else { return Ok((log, Cut::default())) };
-    let cut = Cut::of(&*log, end).await.map_err(|error| match error {
-        CutError::Log(error) => anyhow::Error::from(error),
-        error => error.into(),
-    })?;
-    Ok((Arc::new(Beginning { log, last: cut.last() }), cut))
+    let cut = Cut::of(&*log, end).await?;
+    Ok((Arc::new(Beginning { log, last: cut.last }), cut))
 }
 
 /// Prints a warning if the end is a time that has not come yet: it ends nothing.
@@ -54,7 +51,7 @@ pub(super) fn check_target(
 /// Describes where a time ends the history, in one sentence; `None` if the end is not a time.
 pub(super) fn describe(cut: &Cut) -> Option<String> {
     let Some(End::Time(time)) = cut.end else { return None };
-    let (last, last_in_time) = (cut.last(), cut.last_in_time?);
+    let (last, last_in_time) = (cut.last, cut.last_in_time?);
     let time = exact(time);
     let Some((later, later_time)) = cut.first_after else {
         return Some(format!("no commit is later than {time}: the history is complete"));
