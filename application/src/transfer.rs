@@ -2,7 +2,6 @@
 //!
 //! The digest over the stored bytes proves that two logs are the same, on any engine.
 
-mod batch;
 mod copy;
 mod cut;
 mod export;
@@ -13,7 +12,7 @@ mod tally;
 
 use std::ops::AsyncFnMut;
 
-pub use copy::{CopyError, CopyStep, Until, copy};
+pub use copy::{CopyError, CopyStep, copy, follow};
 pub use cut::{Beginning, Cut, End};
 pub use export::{ExportError, check_export, export, import};
 pub use merge::{Contradiction, DamagedCopy, MergeError, MergedLog, Side, merge};

@@ -12,7 +12,7 @@ use adapters::event_log::memory::MemoryLog;
 use application::{
     log::{codec, contract},
     ports::{LogSource, Position, ReadBound, Record},
-    transfer::{self, CopyStep, Rechained, Tally, Until},
+    transfer::{self, Rechained, Tally},
 };
 use async_nats::{HeaderMap, jetstream::stream::Config};
 use domain::test_values::numbered;
@@ -148,9 +148,8 @@ async fn an_interrupted_salvage_around_gaps_resumes() {
         let salvage = async |interrupted_at: Position| {
             let (rechained, to) = (Rechained::open(source.clone(), last).await.unwrap(), target.clone());
             let run = async move {
-                transfer::copy(&rechained, &*to, Until::Head, &mut Tally::default(), |step| match step {
-                    CopyStep::Stored(commit) => assert!(commit.position < interrupted_at, "interrupted"),
-                    CopyStep::Resumed(_) | CopyStep::Waiting(_) => {}
+                transfer::copy(&rechained, &*to, &mut Tally::default(), |commit| {
+                    assert!(commit.position < interrupted_at, "interrupted");
                 })
                 .await
             };

@@ -6,10 +6,9 @@ use adapters::event_log::memory::MemoryLog;
 use application::{
     log::{codec, contract},
     ports::{
-        EventLog, Fault, LogError, LogSource as _, Position, RECORD_MAX, ReadBound, Record, StoredRecord,
-        Version,
+        EventLog, Fault, LogError, LogSource, Position, RECORD_MAX, ReadBound, Record, StoredRecord, Version,
     },
-    transfer::{self, CopyError, Cut, ExportError, Tally, Until},
+    transfer::{self, CopyError, Cut, ExportError, Tally},
 };
 use chrono::DateTime;
 use harness::{FaultyLog, LogFault};
@@ -35,7 +34,7 @@ async fn tally(log: &dyn EventLog) -> Tally {
 
 async fn copied(from: &dyn EventLog, to: &dyn EventLog) -> Result<Tally, CopyError> {
     let mut tally = Tally::default();
-    transfer::copy(from, to, Until::Head, &mut tally, |_| {}).await.map(|()| tally)
+    transfer::copy(from, to, &mut tally, |_| {}).await.map(|()| tally)
 }
 
 async fn imported(file: &[u8], to: &dyn EventLog) -> Result<Tally, ExportError> {
@@ -55,7 +54,7 @@ async fn two_histories_are_never_mixed_when_the_source_is_replaced_during_a_copy
     contract::fill(&*from, Version::START, 3).await;
     let to = MemoryLog::default();
     let mut intact = Tally::default();
-    let ended = transfer::copy(&*from, &to, Until::Head, &mut intact, |_| {}).await;
+    let ended = transfer::copy(&*from, &to, &mut intact, |_| {}).await;
     assert!(matches!(&ended, Err(CopyError::Source(error)) if error.fault == Fault::Diverged), "{ended:?}");
     assert_eq!((intact.position(), to.head().await), (Position(1), Ok(Position(1))));
 }
@@ -89,8 +88,9 @@ async fn a_target_that_continues_the_history_is_left_unchanged() {
     let imported = imported(&exported(&from).await[..], &longer).await.unwrap();
     assert_eq!((copied.position(), imported.position()), (Position(20), Position(20)));
     assert_eq!(tally(&longer).await.digest(), before);
-    let rejected = transfer::copy(&from, &longer, Until::Stopped, &mut Tally::default(), |_| {}).await;
-    let Err(CopyError::SourceBehind { source_head, target_head }) = rejected else { panic!("{rejected:?}") };
+    let open = async || Ok::<(&dyn LogSource, &dyn EventLog), _>((&from, &longer));
+    let rejected = transfer::follow(open, |_| {}).await;
+    let CopyError::SourceBehind { source_head, target_head } = rejected else { panic!("{rejected:?}") };
     assert_eq!((source_head, target_head), (Position(20), Position(25)));
 }
 
@@ -127,7 +127,7 @@ async fn a_copy_resumes_onto_a_target_with_a_damaged_middle_and_verify_finds_the
 async fn a_copy_of_a_damaged_log_holds_every_commit_before_the_damage() {
     let from = with_damage(&history(20).await, 7).await;
     let (mut intact, to) = (Tally::default(), MemoryLog::default());
-    let ended = transfer::copy(&from, &to, Until::Head, &mut intact, |_| {}).await;
+    let ended = transfer::copy(&from, &to, &mut intact, |_| {}).await;
     assert!(matches!(&ended, Err(CopyError::Source(error)) if error.fault == Fault::Damaged), "{ended:?}");
     assert_eq!((intact.position(), to.head().await), (Position(6), Ok(Position(6))));
 }

@@ -2,12 +2,12 @@
 //!
 //! The hash chain proves the common beginning of two logs, so only the last record of the target is compared.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{convert::Infallible, mem, time::Duration};
 
 use thiserror::Error;
 use tokio::time::{self, Instant};
 
-use super::{Tally, batch::Batch, commit_at, holds, not_visible};
+use super::{Tally, commit_at, holds, not_visible};
 use crate::{
     backoff::Backoff,
     log::commit::Commit,
@@ -29,18 +29,7 @@ const APPEND_TRIES_MAX: u32 = 20;
 /// The delay between these attempts.
 const APPEND_RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// When a copy ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Until {
-    /// When the target holds everything that the source holds. The whole source is checked, and any error ends the
-    /// copy.
-    Head,
-    /// When it is no longer polled, or with an error that a retry does not solve. The source is read from the last record
-    /// of the target on, and outages of either side are retried.
-    Stopped,
-}
-
-/// The progress of a copy.
+/// The progress of a copy that follows its source.
 #[derive(Debug)]
 pub enum CopyStep<'a> {
     /// Both sides can be used, and the target ends at this position.
@@ -102,104 +91,86 @@ impl CopyError {
 }
 
 /// Copies `from` into `to`, and counts in `tally` what the target holds. Resumes where an earlier copy stopped, and
-/// rejects a target with a different history. A copy up to the head changes nothing in a target that holds the whole
-/// source, and possibly more.
+/// rejects a target with a different history. The whole source is checked, and any error ends the copy. Changes nothing in a
+/// target that holds the whole source, and possibly more.
 pub async fn copy(
     from: &dyn LogSource,
     to: &dyn EventLog,
-    until: Until,
     tally: &mut Tally,
-    mut report: impl FnMut(CopyStep<'_>),
+    mut stored: impl FnMut(&Commit),
 ) -> Result<(), CopyError> {
-    let mut target = loop {
-        match CopyTarget::open(to).await {
-            Err(error) if until == Until::Stopped && error.is_temporary() => {
-                report(CopyStep::Waiting(&error));
-                time::sleep(RETRY.delay(1)).await;
-            }
-            opened => break opened?,
-        }
-    };
-    if let (Until::Stopped, Some(last)) = (until, &target.last) {
-        *tally = Tally::resume(last.clone()).map_err(CopyError::Target)?;
-    }
-    let mut failures = 0;
+    let mut target = CopyTarget::open(to).await?;
     loop {
         let before = tally.position();
-        match copy_on(from, &mut target, until, tally, &mut report).await {
-            Err(error) if until == Until::Stopped && error.is_temporary() => {
-                report(CopyStep::Waiting(&error));
-                failures = if tally.position() > before { 1 } else { failures + 1 };
-                time::sleep(RETRY.delay(failures)).await;
-            }
-            ended => return ended,
+        target.advance(from, tally, &mut stored).await?;
+        if tally.position() == before {
+            return target.check_holds(tally.last()).await;
         }
     }
 }
 
-/// Copies until the head is reached or something fails.
-async fn copy_on(
-    from: &dyn LogSource,
-    target: &mut CopyTarget<'_>,
-    until: Until,
-    tally: &mut Tally,
-    report: &mut impl FnMut(CopyStep<'_>),
-) -> Result<(), CopyError> {
-    if let Some(last) = tally.last() {
-        compare(from, last).await?;
+/// Copies from the last record of the target on until it is no longer polled, or until an error that a retry does not solve.
+/// After each outage of either side, `open` returns both logs.
+pub async fn follow<'a>(
+    mut open: impl AsyncFnMut() -> Result<(&'a dyn LogSource, &'a dyn EventLog), CopyError>,
+    mut report: impl FnMut(CopyStep<'_>),
+) -> CopyError {
+    let mut outage = Outage::default();
+    loop {
+        let ended = async {
+            let (from, to) = open().await?;
+            follow_on(from, to, &mut outage, &mut report).await
+        };
+        let Err(error) = ended.await;
+        if !error.is_temporary() {
+            return error;
+        }
+        report(CopyStep::Waiting(&error));
+        let of_target = matches!(error, CopyError::Target(_));
+        let failures = if of_target == outage.of_target { outage.failures + 1 } else { 1 };
+        outage = Outage { of_target, failures };
+        time::sleep(RETRY.delay(failures)).await;
     }
-    report(CopyStep::Resumed(tally.position()));
+}
+
+/// Consecutive failures of one side.
+#[derive(Default)]
+struct Outage {
+    of_target: bool,
+    failures: u32,
+}
+
+/// Copies until something fails.
+async fn follow_on(
+    from: &dyn LogSource,
+    to: &dyn EventLog,
+    outage: &mut Outage,
+    report: &mut impl FnMut(CopyStep<'_>),
+) -> Result<Infallible, CopyError> {
+    let mut target = CopyTarget::open(to).await?;
+    let mut tally = Tally::default();
+    if let Some(last) = &target.last {
+        compare(from, last).await?;
+        tally = Tally::resume(last.clone()).map_err(CopyError::Target)?;
+    }
+    // Only an append shows that the target accepts commits.
+    if !outage.of_target {
+        report(CopyStep::Resumed(tally.position()));
+    }
     let mut next_append = Instant::now();
     loop {
-        if until == Until::Stopped {
-            // Wait first, so that a running service counts this copy as a follower, and sends it everything before it
-            // stops.
-            wait_for_records(from, tally.position(), POLL_INTERVAL).await;
-            time::sleep_until(next_append).await;
+        // Wait first, so that a running service counts this copy as a follower, and sends it everything before it stops.
+        wait_for_records(from, tally.position(), POLL_INTERVAL).await;
+        time::sleep_until(next_append).await;
+        let before = (tally.position().0, tally.bytes);
+        target.advance(from, &mut tally, &mut |commit| report(CopyStep::Stored(commit))).await?;
+        let (records, bytes) = (tally.position().0 - before.0, tally.bytes - before.1);
+        if mem::take(outage).of_target {
+            report(CopyStep::Resumed(tally.position()));
         }
-        let records = tally.read_next(from, ReadBound::APPEND).await?;
-        if records.is_empty() && until == Until::Head {
-            return target.check_holds(tally.last()).await;
-        }
-        let mut batch = Batch::at(tally.position().next());
-        let (mut intact, mut damage) = (VecDeque::new(), Ok(()));
-        for record in records {
-            match tally.check_next(&record) {
-                Ok(commit) => {
-                    batch.push(Record { id: commit.id, bytes: record.bytes.clone() });
-                    intact.push_back((record, commit));
-                }
-                Err(error) => {
-                    damage = Err(error);
-                    break;
-                }
-            }
-        }
-        if !batch.is_full() {
+        if records < ReadBound::APPEND.records as u64 && bytes < ReadBound::APPEND.bytes as u64 {
             next_append = Instant::now() + FOLLOW_INTERVAL;
         }
-        let mut failures = 0;
-        while !batch.records.is_empty() {
-            match target.store(&mut batch).await {
-                Ok(count) => {
-                    for (record, commit) in intact.drain(..count) {
-                        tally.add_commit(record, &commit);
-                        report(CopyStep::Stored(&commit));
-                    }
-                    if failures > 0 {
-                        report(CopyStep::Resumed(tally.position()));
-                    }
-                    failures = 0;
-                }
-                Err(error) if until == Until::Stopped && error.is_temporary() => {
-                    report(CopyStep::Waiting(&error));
-                    failures += 1;
-                    time::sleep(RETRY.delay(failures)).await;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        damage?;
     }
 }
 
@@ -240,34 +211,60 @@ impl<'a> CopyTarget<'a> {
         self.last.as_ref().map_or(Version::START, StoredRecord::version)
     }
 
-    /// Stores a batch of the source.
-    pub(super) async fn store_all(&mut self, batch: &mut Batch) -> Result<(), CopyError> {
-        while !batch.records.is_empty() {
-            self.store(batch).await?;
+    /// Stores the next records of the source.
+    async fn advance(
+        &mut self,
+        from: &dyn LogSource,
+        tally: &mut Tally,
+        stored: &mut impl FnMut(&Commit),
+    ) -> Result<(), CopyError> {
+        let records = tally.read_next(from, ReadBound::APPEND).await?;
+        let (mut intact, mut checked) = (Vec::with_capacity(records.len()), Ok(()));
+        for record in records {
+            match tally.check_next(&record) {
+                Ok(commit) => intact.push((record, commit)),
+                Err(error) => {
+                    checked = Err(error);
+                    break;
+                }
+            }
         }
-        Ok(())
+        self.store_all(&mut intact, tally, stored).await?;
+        Ok(checked?)
     }
 
-    /// Removes the first records from a batch of the source, and returns how many. Those after the end of the target are
-    /// appended to it. The others are not compared with the target, except the one at its end, which proves all before it.
-    async fn store(&mut self, batch: &mut Batch) -> Result<usize, CopyError> {
-        let before = self.version();
-        let held = (before.position.0 + 1).saturating_sub(batch.first.0);
-        let held = usize::try_from(held).unwrap_or(usize::MAX).min(batch.records.len());
-        let count = if held == 0 { append(self.to, before, &batch.records).await? } else { held };
-        let record = batch.records[count - 1].clone();
-        let position = Position(batch.first.0 + count as u64 - 1);
-        match &self.last {
-            Some(last) if position == last.position && record.bytes != last.bytes => {
+    /// Stores these commits of the source, which follow those in `tally`. Those after the end of the target are appended to it.
+    /// The others are not compared with the target, except the one at its end, which proves all before it.
+    pub(super) async fn store_all(
+        &mut self,
+        commits: &mut Vec<(StoredRecord, Commit)>,
+        tally: &mut Tally,
+        stored: &mut impl FnMut(&Commit),
+    ) -> Result<(), CopyError> {
+        let record =
+            |(record, commit): &(StoredRecord, Commit)| Record { id: commit.id, bytes: record.bytes.clone() };
+        let records: Vec<_> = commits.iter().map(record).collect();
+        let (mut commits, mut rest) = (commits.drain(..), &records[..]);
+        while !rest.is_empty() {
+            let before = self.version();
+            let held = before.position.0.saturating_sub(tally.position().0);
+            let held = usize::try_from(held).unwrap_or(usize::MAX).min(rest.len());
+            let count = if held == 0 { append(self.to, before, rest).await? } else { held };
+            let Record { id, bytes } = rest[count - 1].clone();
+            let position = Position(tally.position().0 + count as u64);
+            if held == 0 {
+                self.last = Some(StoredRecord { position, id: Some(id), bytes });
+            } else if self.last.as_ref().is_some_and(|last| last.position == position && last.bytes != bytes)
+            {
                 return Err(CopyError::AnotherHistory(position));
             }
-            Some(last) if position <= last.position => {}
-            Some(_) | None => {
-                self.last = Some(StoredRecord { position, id: Some(record.id), bytes: record.bytes });
+            for (record, commit) in commits.by_ref().take(count) {
+                tally.add_commit(record, &commit);
+                stored(&commit);
             }
+            rest = &rest[count..];
         }
-        batch.remove(count);
-        Ok(count)
+        Ok(())
     }
 
     /// A target that is longer than the source must hold the last record of the source.

@@ -6,10 +6,10 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use thiserror::Error;
 
-use super::{CopyError, Cut, Tally, batch::Batch, copy::CopyTarget, walk};
+use super::{CopyError, Cut, Tally, copy::CopyTarget, walk};
 use crate::{
     log::commit::Commit,
-    ports::{EventLog, LogError, LogSource, Position, RECORD_MAX, Record, StoredRecord},
+    ports::{EventLog, LogError, LogSource, Position, RECORD_MAX, ReadBound, StoredRecord},
 };
 
 /// An error of an export or an import.
@@ -65,29 +65,27 @@ pub async fn import(
     to: &dyn EventLog,
     cut: &mut Cut,
     tally: &mut Tally,
-    mut progress: impl FnMut(Position),
+    mut stored: impl FnMut(&Commit),
 ) -> Result<(), ExportError> {
-    let mut target = CopyTarget::open(to).await?;
-    let mut batch = Batch::at(Position::START.next());
-    let mut whole_file = Tally::default();
-    let imported = read(file, &mut whole_file, async |record, commit| {
-        if !cut.takes(commit) {
-            return Ok(());
+    let (mut whole_file, mut target) = (Tally::default(), CopyTarget::open(to).await?);
+    let (mut batch, mut bytes) = (Vec::new(), 0);
+    let read = read(file, &mut whole_file, async |record, commit| {
+        if cut.takes(&commit) {
+            bytes += record.bytes.len();
+            batch.push((record, commit));
         }
-        batch.push(Record { id: commit.id, bytes: record.bytes.clone() });
-        if batch.is_full() {
-            target.store_all(&mut batch).await?;
+        if batch.len() >= ReadBound::APPEND.records || bytes >= ReadBound::APPEND.bytes {
+            bytes = 0;
+            target.store_all(&mut batch, tally, &mut stored).await?;
         }
-        tally.add_commit(record.clone(), commit);
-        progress(record.position);
         Ok(())
     });
-    let imported = imported.await;
-    if !matches!(imported, Err(ExportError::Target(_))) {
+    let read = read.await;
+    if !matches!(read, Err(ExportError::Target(_))) {
         // The records before a bad line are intact.
-        target.store_all(&mut batch).await?;
+        target.store_all(&mut batch, tally, &mut stored).await?;
     }
-    imported?;
+    read?;
     Ok(target.check_holds(tally.last()).await?)
 }
 
@@ -95,7 +93,7 @@ pub async fn import(
 pub async fn check_export(file: impl BufRead, cut: &mut Cut) -> Result<Tally, ExportError> {
     let mut tally = Tally::default();
     read(file, &mut tally, async |_, commit| {
-        cut.takes(commit);
+        cut.takes(&commit);
         Ok(())
     })
     .await?;
@@ -105,7 +103,7 @@ pub async fn check_export(file: impl BufRead, cut: &mut Cut) -> Result<Tally, Ex
 async fn read(
     mut file: impl BufRead,
     tally: &mut Tally,
-    mut visit: impl AsyncFnMut(&StoredRecord, &Commit) -> Result<(), ExportError>,
+    mut visit: impl AsyncFnMut(StoredRecord, Commit) -> Result<(), ExportError>,
 ) -> Result<(), ExportError> {
     let mut line = Vec::new();
     loop {
@@ -138,7 +136,7 @@ async fn read(
         let commit = tally.check_next(&record);
         let commit = commit
             .map_err(|error| wrong(format!("cannot be used: {error}; check the path, or export again")))?;
-        visit(&record, &commit).await?;
-        tally.add_commit(record, &commit);
+        tally.add_commit(record.clone(), &commit);
+        visit(record, commit).await?;
     }
 }

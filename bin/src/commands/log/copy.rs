@@ -6,19 +6,22 @@ use std::{cell::Cell, convert::Infallible, time::Duration};
 use anyhow::{anyhow, bail};
 use application::{
     LogAccess,
-    ports::{Fault, LogError, LogSource, Position},
-    transfer::{self, CopyError, CopyStep, End, Tally, Until},
+    ports::{LogError, LogSource, Position},
+    transfer::{self, CopyError, CopyStep, End, Tally},
 };
-use tokio::time;
+use tokio::{sync::OnceCell, time};
 
 use super::{advise, progress, report, until};
-use crate::{config::AccessArguments, stop_signals::StopSignals, store_url::StoreUrl, wire};
+use crate::{
+    config::AccessArguments,
+    engines::{Log, Source},
+    stop_signals::StopSignals,
+    store_url::StoreUrl,
+    wire,
+};
 
 /// How long the source may take to return its head when the copy ends.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The delay before an unreachable log is opened again.
-const REOPEN_DELAY: Duration = Duration::from_secs(1);
 
 /// Copies up to the head, or up to the given end.
 pub(super) async fn run(
@@ -54,17 +57,16 @@ pub(super) async fn follow(
         );
     }
     let mut signals = StopSignals::of_command()?;
-    let opened = async {
-        let source = retrying(async || wire::open_source(from, access).await).await?;
-        Ok::<_, LogError>((source, retrying(async || wire::open_log(to).await).await?))
+    let logs = OnceCell::new();
+    let open = async || {
+        let opened = logs.get_or_try_init(async || {
+            let source = wire::open_source(from, access).await.map_err(CopyError::Source)?;
+            Ok((source, wire::open_log(to).await.map_err(CopyError::Target)?))
+        });
+        opened.await.map(|(source, target)| (&**source, &**target))
     };
-    let (source, target) = tokio::select! {
-        opened = opened => opened?,
-        () = signals.received() => return Ok(()),
-    };
-    let reached = Cell::new(Position::START);
-    let (mut waiting, mut tally) = (false, Tally::default());
-    let copying = transfer::copy(&*source, &*target, Until::Stopped, &mut tally, |step| match step {
+    let (reached, mut waiting) = (Cell::new(Position::START), false);
+    let copying = transfer::follow(open, |step| match step {
         CopyStep::Resumed(position) => {
             let what = if waiting { "resumed" } else { "following" };
             report::field(what, format!("{from} after position {position}, to {to}"));
@@ -80,18 +82,21 @@ pub(super) async fn follow(
             waiting = true;
         }
     });
-    tokio::select! {
-        ended = copying => {
-            let error = ended.expect_err("a copy that follows its source ends only with an error");
-            wire::close_log(&*target).await;
-            return Err(anyhow!("{}; the copy ends at position {}", advise(error.into()), tally.position()));
-        }
-        never = report_lag(&*source, &*target, &reached, report_every) => match never {},
-        () = signals.received() => {}
+    let failed = tokio::select! {
+        error = copying => Some(error),
+        never = report_lag(&logs, &reached, report_every) => match never {},
+        () = signals.received() => None,
+    };
+    let Some((source, target)) = logs.get() else {
+        return failed.map_or(Ok(()), |error| Err(advise(error.into())));
+    };
+    if let Some(error) = failed {
+        wire::close_log(&**target).await;
+        return Err(anyhow!("{}; the copy ends at position {}", advise(error.into()), reached.get()));
     }
     // An append that was interrupted may have been stored.
     let ended = target.head().await;
-    wire::close_log(&*target).await;
+    wire::close_log(&**target).await;
     let position = match ended {
         Ok(position) => position,
         Err(error) => {
@@ -122,35 +127,14 @@ pub(super) async fn follow(
     Ok(())
 }
 
-/// Opens a log, and retries while it is unreachable.
-async fn retrying<L>(open: impl AsyncFn() -> Result<L, LogError>) -> Result<L, LogError> {
-    let mut waiting = false;
-    loop {
-        match open().await {
-            Err(error) if error.fault == Fault::Unreachable => {
-                if !waiting {
-                    report::field("waiting", error);
-                }
-                waiting = true;
-                time::sleep(REOPEN_DELAY).await;
-            }
-            opened => return opened,
-        }
-    }
-}
-
 /// Reports at intervals how many commits of the source are missing from the copy.
-async fn report_lag(
-    source: &dyn LogSource,
-    target: &dyn LogSource,
-    reached: &Cell<Position>,
-    every: Duration,
-) -> Infallible {
+async fn report_lag(logs: &OnceCell<(Source, Log)>, reached: &Cell<Position>, every: Duration) -> Infallible {
     loop {
         time::sleep(every).await;
+        let Some((source, target)) = logs.get() else { continue };
         // The position is read before the head, so that the lag is never too small.
         let position = reached.get();
-        let behind = match lag(source, target, position).await {
+        let behind = match lag(&**source, &**target, position).await {
             Ok(lag) => format!("{}; the copy is at position {position}", report::commits(lag)),
             Err(reason) => format!("unknown: {reason}; the copy was at position {position}"),
         };

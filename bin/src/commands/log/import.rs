@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::{Context as _, anyhow, bail};
 use application::{
+    log::commit::Commit,
     ports::Position,
     transfer::{self, Cut, End, ExportError, Tally},
 };
@@ -56,7 +57,7 @@ async fn import(
     wire::with_log(url, async |log| {
         let before = log.head().await?;
         let (mut cut, mut tally) = (Cut::at(until), Tally::default());
-        let reached = |position| progress.reached(position);
+        let reached = |commit: &Commit| progress.reached(commit.position);
         let imported = transfer::import(lines, log, &mut cut, &mut tally, reached).await;
         drop(progress);
         let outcome = match tally.position() {

@@ -3,7 +3,7 @@
 use application::{
     log::commit::Commit,
     ports::{EventLog, LogError, LogSource, Position},
-    transfer::{self, CopyError, CopyStep, Tally, Until},
+    transfer::{self, CopyError, Tally},
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -29,12 +29,7 @@ pub(super) async fn copy_all(
     tally: &mut Tally,
 ) -> Result<(), CopyError> {
     let progress = ProgressDisplay::through(from).await?;
-    transfer::copy(from, to, Until::Head, tally, |step| {
-        if let CopyStep::Stored(commit) = step {
-            progress.reached(commit.position);
-        }
-    })
-    .await
+    transfer::copy(from, to, tally, |commit| progress.reached(commit.position)).await
 }
 
 /// A progress bar. It disappears when it is dropped.
