@@ -8,6 +8,7 @@ mod export;
 mod intact;
 mod merge;
 mod rechained;
+mod stream;
 mod tally;
 
 use std::ops::AsyncFnMut;
@@ -17,6 +18,7 @@ pub use cut::{Beginning, Cut, End};
 pub use export::{ExportError, check_export, export, import};
 pub use merge::{Contradiction, DamagedCopy, MergeError, MergedLog, Side, merge};
 pub use rechained::Rechained;
+pub use stream::{Decoder, Step};
 pub use tally::Tally;
 
 use crate::{

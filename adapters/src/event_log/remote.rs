@@ -137,7 +137,8 @@ impl LogSource for RemoteLog {
         self.received.send_replace(after);
         let read = current.records(bound).await.map_err(|error| named(self.client.url(), &error));
         // A read of a single record does not continue.
-        let continues = read.is_ok() && !current.has_ended && bound != ReadBound::ONE;
+        let is_end = |records: &Vec<_>| current.has_ended && records.is_empty();
+        let continues = read.as_ref().is_ok_and(|records| !is_end(records)) && bound != ReadBound::ONE;
         if !continues || read.as_ref().is_ok_and(|records| !records.is_empty()) {
             self.received.send_replace(Position::MAX);
         }

@@ -1,12 +1,11 @@
 //! Exports: the records, one per line, and a manifest as the last line.
 
-use std::io::{self, BufRead, Read as _, Write};
+use std::io::{self, BufRead, Write};
 
-use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use thiserror::Error;
 
-use super::{CopyError, Cut, Tally, copy::CopyTarget, walk};
+use super::{CopyError, Cut, Decoder, Step, Tally, copy::CopyTarget, walk};
 use crate::{
     log::commit::Commit,
     ports::{EventLog, LogError, LogSource, Position, RECORD_MAX, ReadBound, StoredRecord},
@@ -67,9 +66,9 @@ pub async fn import(
     tally: &mut Tally,
     mut stored: impl FnMut(&Commit),
 ) -> Result<(), ExportError> {
-    let (mut whole_file, mut target) = (Tally::default(), CopyTarget::open(to).await?);
+    let mut target = CopyTarget::open(to).await?;
     let (mut batch, mut bytes) = (Vec::new(), 0);
-    let read = read(file, &mut whole_file, async |record, commit| {
+    let read = read(file, async |record, commit| {
         if cut.takes(&commit) {
             bytes += record.bytes.len();
             batch.push((record, commit));
@@ -91,52 +90,54 @@ pub async fn import(
 
 /// Reads an export to its end, checks that it is complete, and passes its commits to `cut`.
 pub async fn check_export(file: impl BufRead, cut: &mut Cut) -> Result<Tally, ExportError> {
-    let mut tally = Tally::default();
-    read(file, &mut tally, async |_, commit| {
+    read(file, async |_, commit| {
         cut.takes(&commit);
         Ok(())
     })
-    .await?;
-    Ok(tally)
+    .await
 }
 
 async fn read(
     mut file: impl BufRead,
-    tally: &mut Tally,
     mut visit: impl AsyncFnMut(StoredRecord, Commit) -> Result<(), ExportError>,
-) -> Result<(), ExportError> {
-    let mut line = Vec::new();
+) -> Result<Tally, ExportError> {
+    let mut decoder = Decoder::after(Position::START);
     loop {
-        let position = tally.position().next();
-        let wrong = |what: String| ExportError::NotAnExport { line: position.0, what };
-        line.clear();
-        // The longest record and its line break.
-        if file.by_ref().take(RECORD_MAX as u64 + 1).read_until(b'\n', &mut line)? == 0 {
-            let what = "is missing: an export ends with a manifest; check the path, or export again";
-            return Err(wrong(what.into()));
-        }
-        let bytes = line.strip_suffix(b"\n").unwrap_or(&line);
-        if bytes.len() > RECORD_MAX {
-            let what =
-                format!("is longer than any record ({RECORD_MAX} bytes); check the path, or export again");
-            return Err(wrong(what));
-        }
-        if Tally::is_manifest(bytes) {
-            if !tally.matches(bytes) {
-                return Err(wrong(
-                    "is a manifest that does not match the lines before it: lines were lost or changed; export again".into(),
-                ));
+        let line = decoder.position().next().0;
+        let bytes = file.fill_buf()?;
+        let is_at_end = bytes.is_empty();
+        // The line break at the end may be missing.
+        let (used, step) = decoder.feed(if is_at_end { b"\n" } else { bytes });
+        file.consume(if is_at_end { 0 } else { used });
+        let what = match step {
+            None => continue,
+            Some(Step::Record(record)) => match decoder.tally.check_next(&record) {
+                Ok(commit) => {
+                    decoder.tally.count_events(&commit);
+                    visit(record, commit).await?;
+                    continue;
+                }
+                Err(error) => format!("cannot be used: {error}; check the path, or export again"),
+            },
+            Some(Step::End { events }) if events == decoder.tally.events => {
+                if file.fill_buf()?.is_empty() {
+                    return Ok(decoder.tally);
+                }
+                "is a manifest, but not the last line".into()
             }
-            if !file.fill_buf()?.is_empty() {
-                return Err(wrong("is a manifest, but not the last line".into()));
+            Some(Step::End { .. } | Step::WrongManifest) => {
+                "is a manifest that does not match the lines before it: lines were lost or changed; export again".into()
             }
-            return Ok(());
-        }
-        let record = StoredRecord { position, id: None, bytes: Bytes::copy_from_slice(bytes) };
-        let commit = tally.check_next(&record);
-        let commit = commit
-            .map_err(|error| wrong(format!("cannot be used: {error}; check the path, or export again")))?;
-        tally.add_commit(record.clone(), &commit);
-        visit(record, commit).await?;
+            Some(Step::Heartbeat) if is_at_end => {
+                "is missing: an export ends with a manifest; check the path, or export again".into()
+            }
+            Some(Step::Heartbeat | Step::Damaged) => {
+                "is not a record; check the path, or export again".into()
+            }
+            Some(Step::TooLong) => {
+                format!("is longer than any record ({RECORD_MAX} bytes); check the path, or export again")
+            }
+        };
+        return Err(ExportError::NotAnExport { line, what });
     }
 }

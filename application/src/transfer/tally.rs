@@ -1,7 +1,6 @@
-//! The running tally of a history, and the manifest that ends an export. The manifest proves that no record is missing.
+//! The running totals and checks of a history.
 
-use chrono::{DateTime, SecondsFormat, Utc};
-use serde::{Deserialize, Serialize};
+use chrono::{DateTime, Utc};
 use sha2::{Digest as _, Sha256};
 
 use super::holds;
@@ -10,44 +9,11 @@ use crate::{
     ports::{Fault, LogError, LogSource, Position, ReadBound, StoredRecord},
 };
 
-/// The first bytes of a manifest.
-const MANIFEST: &[u8] = br#"{"manifest""#;
-/// The first bytes of a damage notice.
-const DAMAGED: &[u8] = br#"{"damaged""#;
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum LastLine {
-    Manifest {
-        /// The first position; 0 if there are no records.
-        first: u64,
-        last: u64,
-        commits: u64,
-        events: u64,
-        bytes: u64,
-        sha256: String,
-        /// The head hash. `None` for a part of a log without records.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        head: Option<String>,
-        exported: String,
-    },
-    /// Ends a response of a service that cannot read the record at this position.
-    Damaged { position: u64 },
-}
-
-impl LastLine {
-    fn to_line(&self) -> Vec<u8> {
-        let mut line = serde_json::to_vec(self).expect("texts and numbers are always JSON");
-        line.push(b'\n');
-        line
-    }
-}
-
 /// A running tally of consecutive records. It also checks the records of a whole history.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     /// The position before the first record.
-    after: Position,
+    pub(super) after: Position,
     /// The number of events.
     pub events: u64,
     /// The total size of the records, in bytes.
@@ -100,16 +66,20 @@ impl Tally {
         self.last().map(|last| Digest::of(&last.bytes)).or_else(empty)
     }
 
-    /// Adds the next record. Its events are not counted.
-    pub fn add(&mut self, record: StoredRecord) {
+    /// Adds the next record with the commit in it.
+    pub fn add_commit(&mut self, record: StoredRecord, commit: &Commit) {
+        self.add(record);
+        self.count_events(commit);
+    }
+
+    /// Adds the next record, without its events.
+    pub(super) fn add(&mut self, record: StoredRecord) {
         self.bytes += record.bytes.len() as u64;
         self.digest.update(&record.bytes);
         self.last = Some(record);
     }
 
-    /// Adds the next record with the commit in it.
-    pub fn add_commit(&mut self, record: StoredRecord, commit: &Commit) {
-        self.add(record);
+    pub(super) fn count_events(&mut self, commit: &Commit) {
         self.events += commit.entries.len() as u64;
         self.span = Some((self.span.map_or(commit.time, |(first, _)| first), commit.time));
     }
@@ -133,67 +103,5 @@ impl Tally {
             )));
         }
         Ok(records)
-    }
-
-    /// The manifest of these records, with its newline.
-    pub fn manifest(&self, now: DateTime<Utc>) -> Vec<u8> {
-        let manifest = LastLine::Manifest {
-            first: self.first(),
-            last: self.position().0,
-            commits: self.commits(),
-            events: self.events,
-            bytes: self.bytes,
-            sha256: self.digest().to_string(),
-            head: self.head_hash().map(|head| head.to_string()),
-            exported: now.to_rfc3339_opts(SecondsFormat::Secs, true),
-        };
-        manifest.to_line()
-    }
-
-    /// The line that ends these records if the next one is damaged, with its newline.
-    pub fn damage_notice(&self) -> Vec<u8> {
-        LastLine::Damaged { position: self.position().next().0 }.to_line()
-    }
-
-    /// Whether this line is a manifest or a damage notice, and not a record.
-    pub fn is_last_line(line: &[u8]) -> bool {
-        Self::is_manifest(line) || Self::is_damage_notice(line)
-    }
-
-    /// Whether this line is a damage notice.
-    pub fn is_damage_notice(line: &[u8]) -> bool {
-        line.starts_with(DAMAGED)
-    }
-
-    /// Whether this line is a manifest.
-    pub fn is_manifest(line: &[u8]) -> bool {
-        line.starts_with(MANIFEST)
-    }
-
-    /// Whether this manifest describes exactly these records and their events.
-    pub fn matches(&self, manifest: &[u8]) -> bool {
-        self.stated_events(manifest) == Some(self.events)
-    }
-
-    /// The number of events in this manifest, if it describes exactly these records. For a tally without their commits.
-    pub fn stated_events(&self, manifest: &[u8]) -> Option<u64> {
-        let Ok(LastLine::Manifest { first, last, commits, events, bytes, sha256, head, .. }) =
-            serde_json::from_slice(manifest)
-        else {
-            return None;
-        };
-        let is_described = (first, last, commits, bytes)
-            == (self.first(), self.position().0, self.commits(), self.bytes)
-            && sha256 == self.digest().to_string()
-            && head == self.head_hash().map(|head| head.to_string());
-        is_described.then_some(events)
-    }
-
-    fn first(&self) -> u64 {
-        if self.commits() == 0 { 0 } else { self.after.next().0 }
-    }
-
-    fn commits(&self) -> u64 {
-        self.position().0 - self.after.0
     }
 }

@@ -1,20 +1,19 @@
 //! A response with records, one per line. Each line is bounded in size and time, and so is the number of blank lines.
 
 use std::{
-    io, mem,
+    io,
     time::{Duration, Instant},
 };
 
 use application::{
     ports::{Fault, LogError, Position, RECORD_MAX, ReadBound, StoredRecord},
-    transfer::Tally,
+    transfer::{Decoder, Step},
 };
-use bytes::Bytes;
 use futures_util::{FutureExt as _, TryStreamExt as _};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader, DuplexStream},
+    io::{AsyncBufReadExt as _, BufReader, DuplexStream},
     sync::watch,
     time,
 };
@@ -49,17 +48,16 @@ pub(super) struct RecordStream {
     /// The task. `None` after its result was taken.
     receiving: Option<AbortOnDropHandle<io::Result<u64>>>,
     mode: StreamMode,
-    tally: Tally,
-    /// The start of an incomplete line.
-    begun: Vec<u8>,
-    /// A complete line that has not been taken yet.
-    line: Option<Vec<u8>>,
+    decoder: Decoder,
+    /// A record that has not been taken yet.
+    next: Option<StoredRecord>,
     /// An error after records that were returned, for the next read.
     failed: Option<LogError>,
     /// When the last line was complete.
     last_line: Instant,
     opened: Instant,
     heartbeats: u64,
+    /// The manifest was received.
     pub(super) has_ended: bool,
 }
 
@@ -88,9 +86,8 @@ impl RecordStream {
             body: BufReader::with_capacity(BUFFER_BYTES, body),
             receiving: Some(AbortOnDropHandle::new(receiving)),
             mode,
-            tally: Tally::after(after),
-            begun: Vec::new(),
-            line: None,
+            decoder: Decoder::after(after),
+            next: None,
             failed: None,
             last_line: now,
             opened: now,
@@ -101,7 +98,8 @@ impl RecordStream {
 
     /// The position of the last record that was taken.
     pub(super) fn position(&self) -> Position {
-        self.tally.position()
+        let decoded = self.decoder.position();
+        self.next.as_ref().map_or(decoded, |next| next.position.before())
     }
 
     /// Returns the received records. A response with an end waits for at least one; an empty result is the end.
@@ -111,27 +109,24 @@ impl RecordStream {
         }
         let (mut records, mut room) = (Vec::new(), bound.bytes);
         while records.len() < bound.records && room > 0 && !self.has_ended {
-            if records.is_empty() && self.mode == StreamMode::ToHead {
-                self.fill_in_time().await?;
+            let filled = if records.is_empty() && self.mode == StreamMode::ToHead {
+                Some(self.fill_in_time().await)
             } else {
-                match self.fill().now_or_never() {
-                    Some(Ok(())) => {}
-                    Some(Err(error)) if records.is_empty() => return Err(error),
-                    Some(Err(error)) => {
-                        self.failed = Some(error);
-                        break;
-                    }
-                    None if records.is_empty() && self.last_line.elapsed() > LINE_TIMEOUT => {
-                        return Err(self.late());
-                    }
-                    None => break,
+                self.fill().now_or_never()
+            };
+            match filled {
+                None if records.is_empty() && self.last_line.elapsed() > LINE_TIMEOUT => {
+                    return Err(self.late());
                 }
+                None => break,
+                Some(Err(error)) if records.is_empty() => return Err(error),
+                Some(Err(error)) => {
+                    self.failed = Some(error);
+                    break;
+                }
+                Some(Ok(())) => {}
             }
-            // The last line is left to the next read, which returns no record.
-            if !records.is_empty() && self.line.as_ref().is_some_and(|line| Tally::is_last_line(line)) {
-                break;
-            }
-            if let Some(record) = self.take()? {
+            if let Some(record) = self.next.take() {
                 room = room.saturating_sub(record.bytes.len());
                 records.push(record);
             }
@@ -143,54 +138,45 @@ impl RecordStream {
         time::timeout(LINE_TIMEOUT, self.fill()).await.unwrap_or_else(|_| Err(self.late()))
     }
 
-    /// Reads up to the end of the next line that is not a heartbeat. Cancel-safe.
+    /// Receives the next record or the manifest. Cancel-safe.
     async fn fill(&mut self) -> Result<(), LogError> {
-        while self.line.is_none() {
-            // The longest record and its line break.
-            let room = RECORD_MAX + 1 - self.begun.len();
-            let read = (&mut self.body).take(room as u64).read_until(b'\n', &mut self.begun).await;
-            read.map_err(|error| self.cut_off(&error.to_string()))?;
-            if self.begun.pop_if(|last| *last == b'\n').is_none() {
-                let is_full = self.begun.len() > RECORD_MAX;
-                return Err(if is_full {
-                    self.foreign("a line that is longer than any record")
-                } else {
-                    self.ended().await
-                });
-            }
+        while self.next.is_none() && !self.has_ended {
+            let bytes = match self.body.fill_buf().await {
+                Ok([]) => return Err(self.ended().await),
+                Ok(bytes) => bytes,
+                Err(error) => return Err(self.cut_off(&error.to_string())),
+            };
+            let (used, step) = self.decoder.feed(bytes);
+            self.body.consume(used);
+            let Some(step) = step else { continue };
             self.last_line = Instant::now();
-            if !self.begun.is_empty() {
-                self.line = Some(mem::take(&mut self.begun));
-                return Ok(());
-            }
-            self.heartbeats += 1;
-            if self.heartbeats > HEARTBEATS_MAX + self.opened.elapsed().as_secs() {
-                return Err(self.foreign("too many blank lines"));
+            match step {
+                Step::Record(record) => self.next = Some(record),
+                Step::Heartbeat => {
+                    self.heartbeats += 1;
+                    if self.heartbeats > HEARTBEATS_MAX + self.opened.elapsed().as_secs() {
+                        return Err(self.foreign("too many blank lines"));
+                    }
+                }
+                Step::End { .. } => self.has_ended = true,
+                Step::WrongManifest => {
+                    // Only the response is damaged; the log may be intact.
+                    return Err(Fault::Unreachable.error(format!(
+                        "the line after position {} is a manifest that does not match the lines before it: read the log again",
+                        self.position()
+                    )));
+                }
+                Step::Damaged => {
+                    return Err(Fault::Damaged.error(format!(
+                        "the service cannot read the commit at position {}, because it is damaged; the log output of the \
+                         service has the reason",
+                        self.position().next()
+                    )));
+                }
+                Step::TooLong => return Err(self.foreign("a line that is longer than any record")),
             }
         }
         Ok(())
-    }
-
-    /// Returns the record in the received line, or `None` for the manifest.
-    fn take(&mut self) -> Result<Option<StoredRecord>, LogError> {
-        let Some(line) = self.line.take() else { return Ok(None) };
-        if Tally::is_manifest(&line) {
-            if self.tally.stated_events(&line).is_none() {
-                return Err(self.damaged("is a manifest that does not match the lines before it"));
-            }
-            self.has_ended = true;
-            return Ok(None);
-        }
-        let position = self.tally.position().next();
-        if Tally::is_damage_notice(&line) {
-            return Err(Fault::Damaged.error(format!(
-                "the service cannot read the commit at position {position}, because it is damaged; the log output of the \
-                 service has the reason"
-            )));
-        }
-        let record = StoredRecord { position, id: None, bytes: Bytes::from(line) };
-        self.tally.add(record.clone());
-        Ok(Some(record))
     }
 
     /// The end of the body. A stopping service ends a followed response after a complete line.
@@ -204,7 +190,7 @@ impl RecordStream {
         }
         let position = self.position();
         // A line without its line break means a lost connection, never a record.
-        if self.mode == StreamMode::ToHead || !self.begun.is_empty() {
+        if self.mode == StreamMode::ToHead || self.decoder.is_within_line() {
             return self.cut_off("the connection was closed");
         }
         Fault::Unreachable.error(format!(
@@ -221,12 +207,6 @@ impl RecordStream {
 
     fn late(&self) -> LogError {
         self.cut_off(&format!("no complete line within {LINE_TIMEOUT:?}"))
-    }
-
-    fn damaged(&self, what: &str) -> LogError {
-        let detail = format!("the line after position {} {what}: read the log again", self.position());
-        // Only the response is damaged; the log may be intact.
-        Fault::Unreachable.error(detail)
     }
 
     /// An error that the next response of this server would have as well.
