@@ -13,12 +13,12 @@ use std::{io, net::SocketAddr, sync::Arc};
 use axum::{Router, serve};
 use futures_util::future::BoxFuture;
 use tokio::{
-    net::{TcpListener, TcpSocket, tcp::OwnedReadHalf},
+    net::{TcpListener, TcpSocket, TcpStream},
     task::JoinSet,
     time,
 };
 
-use self::connection::Receiver;
+use self::connection::Socket;
 
 pub(super) use activity::{InFlightRequest, Listener};
 pub use tls::{Tls, TlsError};
@@ -59,12 +59,10 @@ pub(super) async fn run(
             accepted = serve::Listener::accept(&mut tcp), if connections.len() <= limits.connections_max => accepted,
         };
         let activity = listener.connect(peer.ip().to_canonical());
-        let (half, sending) = stream.into_split();
         // The kernel would keep what the client has not read for minutes. A failure means that the connection has ended.
-        let discard_unread = |half: &OwnedReadHalf| drop(half.as_ref().set_zero_linger());
-        let receiver = Receiver { half, activity: activity.clone(), discard_unread, received: 0 };
-        let socket = tokio::io::join(receiver, sending);
-        connections.spawn(connection::serve(socket, activity, router.clone()));
+        let discard_unread = |stream: &TcpStream| drop(stream.set_zero_linger());
+        let socket = Socket { stream, activity, discard_unread, received: 0 };
+        connections.spawn(connection::serve(socket, router.clone()));
     }
     drop(tcp);
     listener.drain();

@@ -15,7 +15,7 @@ use crate::access::RateLimit;
 pub(super) const BODY_MAX: usize = 64 * 1024;
 
 /// Maximum number of bytes of a body that are drained. A client that sends more may get a broken pipe instead of the response.
-pub(super) const DRAIN_MAX: u64 = 4 * 1024 * 1024;
+pub(super) const DRAIN_MAX: usize = 4 * 1024 * 1024;
 
 /// Maximum memory of the requests on all connections of a listener, in bytes.
 pub(super) const MEMORY_MAX: usize = 64 * 1024 * 1024;

@@ -76,7 +76,7 @@ fn is_local(host: &str) -> bool {
 pub(crate) fn body_may_remain(request: &Request<Body>) -> bool {
     request.version() < Version::HTTP_2
         && !request.body().is_end_stream()
-        && (request.body().size_hint().lower() > DRAIN_MAX
+        && (request.body().size_hint().lower() > DRAIN_MAX as u64
             || request.headers().contains_key(EXPECT)
             || !is_coding_clear(request.headers()))
 }

@@ -34,7 +34,7 @@ use tokio::{
 use tokio_util::sync::PollSemaphore;
 
 use super::{
-    eviction::{Candidate, ConnectionKey, Group, choose},
+    eviction::{ConnectionKey, Group, choose},
     tls::Tls,
 };
 use crate::http::{
@@ -174,13 +174,16 @@ impl Listener {
     ) {
         let candidates = open.range(keys).map(|(key, connection)| {
             let state = connection.state.lock();
-            let order = state.eviction_order(connection.accepted);
-            Candidate { key: *key, group: state.group(key.0), amount: amount(&state), order }
+            (*key, state.group(key.0), amount(&state), state.eviction_order(connection.accepted))
         });
         for key in choose(candidates, limit, kept) {
             if let Some(connection) = open.remove(&key) {
-                connection.evict();
+                let mut state = connection.state.lock();
+                state.is_evicted = true;
+                self.held.fetch_sub(state.held, Relaxed);
+                self.evicted_held.fetch_add(state.held, Relaxed);
                 self.evicted.fetch_add(1, Relaxed);
+                connection.watchdog.wake();
             }
         }
     }
@@ -219,14 +222,14 @@ pub(super) struct ConnectionState {
     /// The bytes of all responses so far, and those that the client has read.
     sent: u64,
     read: u64,
-    unread: Vec<UnreadChunk>,
-    next_chunk: u64,
+    /// By the number of the chunk.
+    unread: BTreeMap<u64, UnreadChunk>,
+    chunks: u64,
     is_evicted: bool,
 }
 
 /// A chunk of a response that the client has not read.
 struct UnreadChunk {
-    id: u64,
     since: Instant,
     /// [`ConnectionState::read`] when it began.
     read_before: u64,
@@ -240,7 +243,7 @@ impl ConnectionState {
     /// The order in which connections of a group lose their slots. Unproven ones: as they were accepted. Proven ones: since
     /// when they wait for a request, or for a response to be read; those that wait for the service come last.
     fn eviction_order(&self, accepted: Instant) -> (bool, Instant) {
-        let unread = self.unread.iter().map(|chunk| chunk.since).min();
+        let unread = self.unread.values().map(|chunk| chunk.since).min();
         let waiting = if self.in_flight == 0 { self.idle_since } else { unread };
         let since = if self.owner.is_some() { waiting } else { Some(accepted) };
         (since.is_none(), since.unwrap_or(accepted))
@@ -250,10 +253,6 @@ impl ConnectionState {
         self.held = self.held + bytes - self.unparsed;
         self.unparsed = bytes;
         self.first_byte = (bytes > 0).then(|| self.first_byte.unwrap_or_else(Instant::now));
-    }
-
-    fn account_for(&mut self, bytes: usize) {
-        self.overhead = self.overhead.saturating_sub(bytes);
     }
 
     /// When the client will have taken too long. There is no deadline while it waits for the service; that of a request
@@ -266,7 +265,7 @@ impl ConnectionState {
             // Everything that was unread when the chunk began, or began since, has to be read.
             let to_read = |chunk: &UnreadChunk| (self.sent - chunk.read_before) / READ_RATE_MIN;
             let timeout = |chunk| RESPONSE_TIMEOUT + Duration::from_secs(to_read(chunk));
-            self.unread.iter().map(|chunk| chunk.since + timeout(chunk)).min()
+            self.unread.values().map(|chunk| chunk.since + timeout(chunk)).min()
         } else if let Some(first_byte) = self.first_byte.filter(|_| may_be_head) {
             Some(first_byte.max(idle_since) + HEAD_TIMEOUT)
         } else if self.version.is_none() {
@@ -289,15 +288,6 @@ impl Activity {
             state.set_unparsed(0);
             state.is_evicted || !state.unread.is_empty()
         })
-    }
-
-    /// Closes the connection. The listener does not count its memory any more.
-    fn evict(&self) {
-        let mut state = self.state.lock();
-        state.is_evicted = true;
-        self.listener.held.fetch_sub(state.held, Relaxed);
-        self.listener.evicted_held.fetch_add(state.held, Relaxed);
-        self.watchdog.wake();
     }
 
     /// Changes the state. The memory of the listener follows.
@@ -367,12 +357,10 @@ impl Activity {
     }
 
     pub(super) fn received(&self, bytes: usize) {
-        if bytes > 0 {
-            self.update(|state| {
-                state.set_unparsed((state.unparsed + bytes).min(UNPARSED_MAX));
-                state.overhead += bytes;
-            });
-        }
+        self.update(|state| {
+            state.set_unparsed((state.unparsed + bytes).min(UNPARSED_MAX));
+            state.overhead += bytes;
+        });
     }
 
     /// Records that a request has arrived.
@@ -383,7 +371,7 @@ impl Activity {
         let cost = REQUEST_COST + path + request.headers().iter().map(field).sum::<usize>();
         self.update(|state| {
             state.set_unparsed(0);
-            state.account_for(cost);
+            state.overhead = state.overhead.saturating_sub(cost);
             state.held += cost;
             state.in_flight += 1;
             state.version = Some(request.version());
@@ -407,9 +395,7 @@ impl InFlightRequest {
     /// Records that the request has a valid API key of this owner, with the scope that it needs, within its rate limit.
     pub(in crate::http) fn prove(&self, owner: &OwnerId) {
         let mut state = self.connection.state.lock();
-        if !self.is_proven.swap(true, Relaxed) {
-            state.proven_in_flight += 1;
-        }
+        state.proven_in_flight += usize::from(!self.is_proven.swap(true, Relaxed));
         state.owner = Some(owner.clone());
     }
 
@@ -417,7 +403,7 @@ impl InFlightRequest {
     pub(super) fn body_received(&self, bytes: usize) {
         self.connection.update(|state| {
             state.set_unparsed(state.unparsed.saturating_sub(bytes));
-            state.account_for(bytes * OVERHEAD_PER_BYTE);
+            state.overhead = state.overhead.saturating_sub(bytes * OVERHEAD_PER_BYTE);
             state.held += bytes;
         });
     }
@@ -435,12 +421,11 @@ impl InFlightRequest {
 pub(super) fn count_chunk(bytes: Bytes, request: Arc<InFlightRequest>) -> Bytes {
     let held = if bytes.is_unique() { bytes.len() } else { 0 };
     let id = request.connection.update(|state| {
-        let (id, read_before) = (state.next_chunk, state.read);
-        state.unread.push(UnreadChunk { id, since: Instant::now(), read_before });
-        state.next_chunk += 1;
+        state.chunks += 1;
+        state.unread.insert(state.chunks, UnreadChunk { since: Instant::now(), read_before: state.read });
         state.sent += bytes.len() as u64;
         state.held += held;
-        id
+        state.chunks
     });
     Bytes::from_owner(CountedBytes { bytes, id, held, request })
 }
@@ -478,9 +463,9 @@ impl AsRef<[u8]> for CountedBytes {
 impl Drop for CountedBytes {
     fn drop(&mut self) {
         self.request.connection.update(|state| {
-            state.unread.retain(|chunk| chunk.id != self.id);
+            state.unread.remove(&self.id);
             state.read += self.bytes.len() as u64;
-            state.account_for(self.bytes.len() * OVERHEAD_PER_BYTE);
+            state.overhead = state.overhead.saturating_sub(self.bytes.len() * OVERHEAD_PER_BYTE);
             state.held -= self.held;
         });
     }

@@ -2,7 +2,8 @@
 
 use std::{
     convert::Infallible,
-    io, mem,
+    io::{self, IoSlice},
+    mem,
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll, ready},
@@ -19,7 +20,7 @@ use axum::{
     response::Response,
 };
 use futures_util::{FutureExt as _, StreamExt as _, TryFutureExt as _, future::BoxFuture, stream};
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Limited};
 use hyper::{
     body::{Body as HttpBody, Frame, Incoming, SizeHint},
     rt::Executor,
@@ -48,7 +49,6 @@ const CONNECTION_WINDOW: u32 = 128 * 1024;
 
 /// Maximum number of bytes that the TLS library holds until the socket takes them: two records. Shorter writes are slower.
 const TLS_BUFFER: usize = 32 * 1024;
-
 /// Timeout for draining a request body. A slower client may not see the response.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -76,30 +76,30 @@ fn builder(streams: Streams) -> auto::Builder<Streams> {
     builder
 }
 
-/// The receiving half of a socket. It counts what it receives, and its end frees the slot of the connection.
-pub(super) struct Receiver<R> {
-    pub(super) half: R,
+/// The socket of a connection. It counts what it receives, and its end frees the slot.
+pub(super) struct Socket<S> {
+    pub(super) stream: S,
     pub(super) activity: Arc<Activity>,
     /// Makes the end discard what the client has not read.
-    pub(super) discard_unread: fn(&R),
+    pub(super) discard_unread: fn(&S),
     /// The bytes received since other connections could run.
     pub(super) received: usize,
 }
 
-impl<R: AsyncRead + Unpin> AsyncRead for Receiver<R> {
+impl<S: AsyncRead + Unpin> AsyncRead for Socket<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
+        cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.received >= READ_BUDGET {
             self.received = 0;
             // Wakes the task after others have run and the runtime has looked for events.
-            let _ = pin!(task::yield_now()).poll(context);
+            let _ = pin!(task::yield_now()).poll(cx);
             return Poll::Pending;
         }
         let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.half).poll_read(context, buffer);
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
         let received = buffer.filled().len() - before;
         self.received = if polled.is_pending() { 0 } else { self.received + received };
         self.activity.received(received);
@@ -107,10 +107,36 @@ impl<R: AsyncRead + Unpin> AsyncRead for Receiver<R> {
     }
 }
 
-impl<R> Drop for Receiver<R> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Socket<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl<S> Drop for Socket<S> {
     fn drop(&mut self) {
         if self.activity.end() {
-            (self.discard_unread)(&self.half);
+            (self.discard_unread)(&self.stream);
         }
     }
 }
@@ -118,10 +144,10 @@ impl<R> Drop for Receiver<R> {
 /// Serves a connection until it ends, its client takes too long, or it is evicted. When the listener drains,
 /// requests in flight are finished.
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
-    socket: S,
-    activity: Arc<Activity>,
+    socket: Socket<S>,
     router: Router,
 ) {
+    let activity = socket.activity.clone();
     let (opening, mut opened) = mpsc::unbounded_channel();
     let mut draining = activity.listener.draining.subscribe();
     let builder = builder(Streams(opening));
@@ -174,8 +200,7 @@ fn respond(
     let mut request = wrap_body(request, &in_flight);
     request.extensions_mut().insert(in_flight.clone());
     // `Router::poll_ready` always returns ready, so it is not called.
-    let response = router.call(request);
-    response.map_ok(move |mut response| {
+    router.call(request).map_ok(move |mut response| {
         // axum adds a length to every empty body, but these responses have none.
         if matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
             response.headers_mut().remove(CONTENT_LENGTH);
@@ -253,16 +278,13 @@ impl Drop for RequestBody {
 }
 
 /// Reads and discards a body. Its request stays in flight until then.
-async fn drain(mut incoming: Body, request: Arc<InFlightRequest>) {
+async fn drain(incoming: Body, request: Arc<InFlightRequest>) {
+    let mut rest = Limited::new(incoming, DRAIN_MAX);
     let _ = time::timeout(DRAIN_TIMEOUT, async {
-        let mut drained = 0;
-        while drained <= DRAIN_MAX
-            && let Some(Ok(frame)) = incoming.frame().await
-        {
+        while let Some(Ok(frame)) = rest.frame().await {
             let length = frame.data_ref().map_or(0, Bytes::len);
             request.body_received(length);
             request.body_ended(length);
-            drained += length as u64;
         }
     })
     .await;

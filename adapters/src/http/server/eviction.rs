@@ -23,15 +23,9 @@ pub(super) enum Group {
     Owner(OwnerId),
 }
 
-/// A connection that may be closed.
-pub(super) struct Candidate {
-    pub(super) key: ConnectionKey,
-    pub(super) group: Group,
-    /// The slots or the memory that it holds.
-    pub(super) amount: usize,
-    /// Its place among connections of its group that hold the same.
-    pub(super) order: (bool, Instant),
-}
+/// A connection that may be closed, its group, the slots or the memory that it holds, and its place among connections of its
+/// group that hold the same.
+pub(super) type Candidate = (ConnectionKey, Group, usize, (bool, Instant));
 
 /// Chooses connections until the others hold at most `kept` of `limit`.
 ///
@@ -44,7 +38,7 @@ pub(super) fn choose(
 ) -> Vec<ConnectionKey> {
     let mut groups = HashMap::<_, (usize, Vec<_>)>::new();
     let mut held = [0; 2];
-    for Candidate { key, group, amount, order } in candidates {
+    for (key, group, amount, order) in candidates {
         let is_proven = matches!(group, Group::Owner(_));
         held[usize::from(is_proven)] += amount;
         let (total, members) = groups.entry((is_proven, group)).or_default();

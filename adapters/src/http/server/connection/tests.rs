@@ -46,11 +46,9 @@ impl Peer {
         let (stream, theirs) = tokio::io::duplex(capacity);
         let listener = listener(ListenerSettings::default(), &[]);
         let activity = connection(&listener);
-        let (receiving, sending) = tokio::io::split(theirs);
-        let receiver =
-            Receiver { half: receiving, activity: activity.clone(), discard_unread: |_| {}, received: 0 };
-        let socket = tokio::io::join(receiver, sending);
-        let server = tokio::spawn(serve(socket, activity.clone(), router));
+        let socket =
+            Socket { stream: theirs, activity: activity.clone(), discard_unread: |_| {}, received: 0 };
+        let server = tokio::spawn(serve(socket, router));
         Self { stream, listener, activity, server }
     }
 
