@@ -2,7 +2,7 @@
 //! escapes in strings. Serde decodes every other record.
 //!
 //! A second decoder is worth its lines because every startup decodes the whole log: without it, a start with four million
-//! pets takes a quarter longer, although serde borrows every text. `docs/decisions/0013` has the figures.
+//! pets takes a quarter longer, although serde borrows every text. `docs/decisions/0012` has the figures.
 
 use chrono::DateTime;
 use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName, PetStatus};
