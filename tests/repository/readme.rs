@@ -8,6 +8,8 @@ use harness::{free_port, program, root, succeed};
 use regex::Regex;
 
 const DOCUMENTED: &str = "127.0.0.1:8080";
+/// The program of a reader. Here it is on the path.
+const BUILT: &str = "target/release/petstore";
 
 #[test]
 fn the_session_in_the_readme_prints_what_the_page_shows() {
@@ -37,7 +39,8 @@ fn run(commands: &[&str]) -> String {
             kill if kill.starts_with("kill ") => "wait || true",
             _ => "",
         };
-        format!("{}\n{wait}\nprintf '\\0'\n", command.replace(DOCUMENTED, &address))
+        let command = command.replace(DOCUMENTED, &address).replace(BUILT, "petstore");
+        format!("{command}\n{wait}\nprintf '\\0'\n")
     });
     let script = format!("set -e\ntrap 'kill -9 $(jobs -p) || true' EXIT\n{}", lines.collect::<String>());
     let tools = program().parent().expect("the program is in a directory").display();
