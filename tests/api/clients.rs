@@ -1,4 +1,5 @@
-//! Clients as users write them: one that a generator makes from the document, and the examples in `docs/api.md`.
+//! Clients as users write them: one that a generator makes from the document, and the examples in `docs/api.md` and
+//! `docs/clients`.
 
 use std::{env, fs, process::Command};
 
@@ -35,8 +36,8 @@ fn a_generated_client_adds_and_lists_pets() {
 #[test]
 fn the_curl_commands_in_the_api_page_work_when_pasted() {
     let app = App::start();
-    let code = snippet("docs/api.md", "Examples", "sh");
-    let printed = run_snippet(&app, &app.address().to_string(), &code, &mut Command::new("bash"));
+    let code = curl_commands();
+    let printed = run_snippet(&app, &address(&app), &code, &mut Command::new("bash"));
     assert_eq!(printed.matches("HTTP/1.1 201 Created").count(), 3, "{printed}");
     assert_eq!(printed.matches("HTTP/1.1 200 OK").count(), 2, "{printed}");
     assert!(printed.to_lowercase().contains("idempotency-replayed: true"), "{printed}");
@@ -45,21 +46,23 @@ fn the_curl_commands_in_the_api_page_work_when_pasted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_python_and_javascript_in_the_api_page_add_one_pet_even_if_the_response_is_lost() {
-    for (language, command) in [("python", &mut python_tool("python")), ("js", &mut Command::new("node"))] {
+async fn the_python_and_javascript_clients_add_one_pet_even_if_the_response_is_lost() {
+    for (file, command) in
+        [("client.py", &mut python_tool("python")), ("client.mjs", &mut Command::new("node"))]
+    {
         let app = App::start();
         for _ in 0..120 {
             app.post(REX);
         }
         let proxy = CutProxy::start(app.address()).await;
         proxy.lose_the_response_to("POST /v1/pets");
-        let code = snippet("docs/api.md", "Examples", language);
+        let code = fs::read_to_string(root().join("docs/clients").join(file)).unwrap();
         let printed = run_snippet(&app, &proxy.address().to_string(), &code, command);
-        assert_eq!(proxy.lost_responses(), 1, "{language}");
+        assert_eq!(proxy.lost_responses(), 1, "{file}");
         let listed: Vec<_> =
             printed.lines().filter(|line| line.ends_with("Rex") || line.ends_with("Bella")).collect();
-        assert_eq!(listed.len(), 121, "{language} walks along all pages and added one pet: {printed}");
-        assert_eq!(listed.last(), Some(&"121 Bella"), "{language}: {printed}");
+        assert_eq!(listed.len(), 121, "{file} walks along all pages and added one pet: {printed}");
+        assert_eq!(listed.last(), Some(&"121 Bella"), "{file}: {printed}");
     }
 }
 
@@ -74,12 +77,16 @@ fn run_snippet(app: &App, address: &str, code: &str, command: &mut Command) -> S
     succeed(command.arg(&file).current_dir(directory.path()))
 }
 
-/// The first block of this language in a section of a page.
-fn snippet(page: &str, section: &str, language: &str) -> String {
-    let text = fs::read_to_string(root().join(page)).unwrap();
-    let section = text.split_once(&format!("\n## {section}\n")).expect("the section").1;
-    let block = section.split_once(&format!("```{language}\n")).expect("a block of this language").1;
+/// The block with the examples.
+fn curl_commands() -> String {
+    let page = fs::read_to_string(root().join("docs/api.md")).unwrap();
+    let section = page.split_once("\n## Examples\n").expect("the section").1;
+    let block = section.split_once("```sh\n").expect("a block").1;
     block.split_once("\n```").expect("the end of the block").0.to_owned()
+}
+
+fn address(app: &App) -> String {
+    app.address().to_string()
 }
 
 /// The generator formats its output with a program from the same directory.
