@@ -1,6 +1,6 @@
 //! Releases and the Debian package: built by the documented commands and inspected. The package is installed, upgraded,
 //! removed and purged by the real dpkg on a copy of this machine that is thrown away. The commands of
-//! docs/backup-and-recovery.md for deleted files, a restore and a takeover are run there.
+//! docs/backup.md and docs/recovery.md for deleted files, a restore and a takeover are run there.
 
 use std::{
     fs,

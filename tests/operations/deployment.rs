@@ -413,7 +413,7 @@ fn the_drop_ins_on_the_pages_are_valid() {
         Regex::new(r"(?s)cat > /etc/systemd/system/([a-z.-]+)\.d/[a-z0-9]+\.conf <<'END'\n(.*?)\nEND\n")
             .unwrap();
     let mut found = 0;
-    for page in ["deploy.md", "backup-and-recovery.md"] {
+    for page in ["deploy.md", "backup.md"] {
         let page = fs::read_to_string(root().join("docs").join(page)).unwrap();
         for documented in drop_in.captures_iter(&page) {
             let directory = tempfile::tempdir().unwrap();

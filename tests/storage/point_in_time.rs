@@ -233,9 +233,9 @@ fn the_good_pets_after_a_mistake_are_added_to_the_restored_log_as_documented() {
     app.use_store(&restored);
     app.start_again();
 
-    let page = fs::read_to_string(root().join("docs/backup-and-recovery.md")).unwrap();
+    let page = fs::read_to_string(root().join("docs/backup.md")).unwrap();
     let block =
-        page.split("\n7. Add the good pets").nth(1).and_then(|rest| rest.split("```sh\n").nth(1)).unwrap();
+        page.split("\n6. Add the good pets").nth(1).and_then(|rest| rest.split("```sh\n").nth(1)).unwrap();
     let block =
         block.split("   ```").next().unwrap().lines().map(|line| line.strip_prefix("   ").unwrap_or(line));
     let mut script = block.collect::<Vec<_>>().join("\n");
