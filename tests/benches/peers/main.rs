@@ -1,8 +1,8 @@
 //! Measures petstore on sled and on SQLite next to its peers: plain axum with a constant page of 20 pets (the ceiling), axum
 //! on rusqlite with and without group commit, and axum on PostgreSQL.
 //!
-//! `tests/benchmark` prints the results as a Markdown page; with `--charts docs/benchmarks` it also draws them.
-//! `docs/benchmarks.md` explains the method. Servers share one core, PostgreSQL included; the load generator has the other.
+//! `tests/benchmark` prints the results; with `--charts docs/benchmarks` it also draws them. `docs/performance.md` explains
+//! the method. Servers share one core, PostgreSQL included; the load generator has the other.
 
 mod charts;
 mod load;
@@ -165,7 +165,7 @@ fn rows(points: &[Point], connections: usize) -> &[Row] {
     &point.expect("this number of connections is measured").rows
 }
 
-/// Prints the table that `README.md` and `docs/benchmarks.md` show.
+/// Prints the table that `docs/performance.md` shows.
 fn print_overview([lists, gets, creates]: [&[Row]; 3]) {
     println!("\n## Overview: requests/s with {} connections (/ ceiling)\n", MANY.0);
     println!("| server | list | get | durable create |\n|---|--:|--:|--:|");
