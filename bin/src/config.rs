@@ -214,8 +214,8 @@ pub(crate) struct ServeArguments {
     /// The private key of --tls-cert (PEM). Only the user that runs the service should be able to read it.
     #[arg(long, help_heading = "TLS", value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Maximum number of open connections. At the limit, a new connection closes one of the client that has most. A lower
-    /// limit on open files (ulimit -n) takes precedence.
+    /// Maximum number of open connections. At the limit, a new connection closes 1/64 of them, those of the client that
+    /// holds most. A lower limit on open files (ulimit -n) takes precedence.
     #[arg(long, help_heading = "Limits", default_value_t = 10_000, value_name = "N", value_parser = positive)]
     pub(crate) max_connections: u32,
     /// Maximum number of open connections per client address; a further one closes another. An IPv6 client is its /64
