@@ -74,8 +74,7 @@ async fn a_completely_rewritten_history_has_a_different_head_hash() {
 
 #[tokio::test]
 async fn the_script_in_the_docs_detects_what_verify_detects() {
-    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/storage-format.md")).unwrap();
-    let script = page.split("```python\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let script = include_str!("../../docs/check-export.py");
     let intact = history(5).await;
     let (lines, head) = (exported(&intact).await, walk(&intact).await.unwrap().head_hash().unwrap());
     assert_eq!(checked(script, &lines), format!("verified: {head}"));
