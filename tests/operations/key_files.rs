@@ -74,8 +74,13 @@ fn a_list_of_keys_warns_about_a_file_that_others_can_change() {
     let directory = TempDir::new().unwrap();
     let keys = directory.path().join("keys.toml");
     let keys = keys.to_str().unwrap();
-    assert_eq!(petstore(["keys", "issue", "--name", "a", "--keys", keys]).code, Some(0));
-    assert_eq!(petstore(["keys", "list", "--keys", keys]).stderr, "");
+    let issued = petstore(["keys", "issue", "--name", "shop \u{202e}nimda's", "--keys", keys]).exits_with(0);
+    let listed = petstore(["keys", "list", "--keys", keys]);
+    assert_eq!(listed.stderr, "");
+    for text in [&issued.stderr, &listed.stdout] {
+        let is_escaped = text.contains("shop \\u{202e}nimda's") && !text.contains('\u{202e}');
+        assert!(is_escaped, "a name that would reorder the line: {text}");
+    }
     fs::set_permissions(keys, fs::Permissions::from_mode(0o666)).unwrap();
     let listed = petstore(["keys", "list", "--keys", keys]).exits_with(0);
     assert!(listed.stderr.starts_with("warning: other users can write to "), "{listed:?}");

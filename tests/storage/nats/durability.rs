@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use adapters::event_log::nats::NatsLog;
 use application::ports::{Durability, DurabilityLevel, Fault, LogSource as _};
-use harness::{App, NatsCluster, NatsSync, REX, wait_until};
+use harness::{App, NatsCluster, NatsSync, REX, serve, wait_until};
 
 use super::open_log;
 
@@ -24,6 +24,8 @@ async fn the_durability_of_a_single_server_is_reported_truthfully() {
     let checked = promised(&format!("{}?monitor={}", cluster.url("PETS"), cluster.monitors())).await;
     assert_eq!(checked.level, DurabilityLevel::Buffered);
     assert_eq!(fact(&checked, "sync_interval"), "120s (checked on n1)");
+    let required = serve(&cluster.url("PETS"), &["--require-durability", "synced"]);
+    required.exits_with(1).says("--require-durability");
 }
 
 #[tokio::test(flavor = "multi_thread")]
