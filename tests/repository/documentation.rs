@@ -178,6 +178,36 @@ fn every_guarantee_and_every_defence_names_files_with_tests() {
     }
 }
 
+/// The lines of a file and of the modules below it, without tests.
+fn lines_of(module: &str) -> usize {
+    let (file, directory) = (root().join(module), root().join(module.trim_end_matches(".rs")));
+    let below = if directory.is_dir() { files_below(&directory) } else { vec![] };
+    let sources = below.into_iter().filter(|path| {
+        let is_test =
+            path.components().any(|part| ["tests", "tests.rs"].iter().any(|name| part.as_os_str() == *name));
+        path.extension().is_some_and(|extension| extension == "rs") && !is_test
+    });
+    let shipped = |path: PathBuf| {
+        let text = fs::read_to_string(path).unwrap();
+        text.split("\n#[cfg(test)]\nmod tests {").next().unwrap().lines().count()
+    };
+    sources.chain([file]).map(shipped).sum()
+}
+
+#[test]
+fn the_lines_behind_each_promise_are_counted() {
+    let page = Page::read(root().join("docs/event-sourcing.md")).prose();
+    let rows = rows(&page, "| promise | code | lines |");
+    assert!(rows.len() > 10);
+    for row in rows {
+        let columns: Vec<_> = row.split('|').map(str::trim).collect();
+        let counted: usize = code_spans(columns[2]).map(lines_of).sum();
+        let shown: usize = columns[3].replace(',', "").parse().unwrap();
+        assert!(shown.abs_diff(counted) * 10 <= counted, "{counted} lines: {row}");
+    }
+    assert!(page.contains(&format!("in {} lines", lines_of("bin/examples/one_file.rs"))));
+}
+
 /// The messages in the first column, where `…` stands for a value. The system's own words are in the second column.
 #[test]
 fn every_message_on_the_troubleshooting_page_is_in_the_sources() {
