@@ -71,6 +71,12 @@ pub(crate) fn is_without_tls(error: &(dyn Error + 'static)) -> bool {
     causes.any(|error| *error == rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType))
 }
 
+/// Whether TLS is the cause of an error.
+#[cfg(any(feature = "nats", feature = "postgres"))]
+pub(crate) fn is_tls_error(error: &(dyn Error + 'static)) -> bool {
+    iter::successors(Some(error), |&error| error.source()).any(|error| tls_error(error).is_some())
+}
+
 fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
     match error.downcast_ref::<io::Error>() {
         // Some clients wrap the error more than once.

@@ -1,47 +1,42 @@
 //! A log in a NATS JetStream stream: one message per commit, whose sequence is the position.
 //!
 //! Reading order: this file (the public API), `nats/stream.rs` (the settings of the stream, and its head),
-//! `nats/reading.rs` (records), `nats/acknowledgement.rs` (the outcome of an append), `nats/connection.rs` (requests
-//! and reconnects), `nats/durability.rs` (the promise of an acknowledgement), `nats/address.rs` (the URL).
+//! `nats/reading.rs` (records), `nats/connection.rs` (requests and reconnects), `nats/durability.rs` (the promise of an
+//! acknowledgement), `nats/address.rs` (the URL).
 
-mod acknowledgement;
 mod address;
 mod connection;
 mod durability;
 mod reading;
-mod salvage;
 mod stream;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, mem, sync::Arc, time::Duration};
 
 use application::ports::{
-    AppendError, Durability, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record, StoredRecord,
-    Version,
+    AppendError, Durability, EventLog, Fault, LogError, LogSource, Position, RECORD_MAX, ReadBound, Record,
+    StoredRecord, Version,
 };
-use async_nats::{HeaderMap, header::NATS_EXPECTED_LAST_SEQUENCE, jetstream::stream::Info};
+use async_nats::{
+    Client, HeaderMap, ServerInfo, Subscriber,
+    header::NATS_EXPECTED_LAST_SEQUENCE,
+    jetstream::{ErrorCode, publish::PublishAck, response::Response, stream::Info},
+};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{StreamExt as _, future::BoxFuture};
 use parking_lot::Mutex;
-use tokio::{
-    sync::watch,
-    task::JoinSet,
-    time::{self, Instant},
-};
-
-pub use salvage::SalvagedStream;
+use tokio::{sync::watch, task::JoinSet, time::Instant};
+use uuid::Uuid;
 
 use self::{
     address::Address,
-    connection::{NatsConnection, RESPONSE_TIMEOUT, RequestFailure},
+    connection::{NatsConnection, RESPONSE_TIMEOUT},
     durability::SyncSettings,
 };
-use super::environment;
+use super::{IfMissing, environment};
 
 /// The oldest server version whose replicas serve batches of records.
 const SERVER_MIN: (i64, i64) = (2, 11);
-/// The delay before a commit that found no leader is sent again.
-const LEADER_DELAY: Duration = Duration::from_millis(100);
 /// How long a leader may report an older state of the stream before the stream counts as replaced. A leader that was
 /// frozen or cut off does not notice at once that another server has taken over.
 const STALE_LEADER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -52,45 +47,45 @@ const COMMIT_ID: &str = "Petstore-Commit-Id";
 
 /// A log in a JetStream cluster, which many nodes may share.
 pub struct NatsLog {
-    address: Address,
     connection: NatsConnection,
-    /// The stream, as last reported by the leader.
-    info: Mutex<Info>,
-    /// When the leader last reported the stream.
-    reported: Mutex<Instant>,
-    /// The number of the connection over which the stream was last validated, or the error of that validation.
-    validated_epoch: Mutex<Result<u64, LogError>>,
-    last: Mutex<LastCommit>,
-    /// Since when the leader has reported an older state of the stream than before, if it does.
-    behind_since: Mutex<Option<Instant>>,
+    sound_head: SoundHead,
+    known: Mutex<Known>,
     sync_settings: Arc<SyncSettings>,
-    /// The last position that the leader has announced. Announcements can get lost, or come from a stream that has been
-    /// replaced.
+    /// The last position that the leader has announced. Announcements may get lost, or be those of a replaced stream.
     announced: watch::Sender<Position>,
     /// The tasks that receive announcements and poll the monitoring endpoints. They end with the log.
     _background: JoinSet<()>,
 }
 
-/// The newest commit that this node has stored or read. Most appends are compared with it instead of asking the leader
-/// first.
-#[derive(Debug, Default)]
-struct LastCommit {
-    version: Version,
-    /// The number of the connection it came over. A new connection may lead to a different log.
-    epoch: u64,
+/// Returns the head of a stream, or what is wrong with the stream.
+type SoundHead = fn(&Info) -> Result<Position, LogError>;
+
+/// The newest state of the stream that this node has seen.
+struct Known {
+    /// As last reported by the leader. The last sequence is raised by appends and reads.
+    info: Info,
+    /// When the leader last reported the stream.
+    reported: Instant,
+    /// Since when the leader has reported an older state than before, if it does.
+    behind_since: Option<Instant>,
+    /// The number of the connection over which the stream was last found sound. A new one may lead to another stream.
+    checked_epoch: Option<u64>,
+    /// A commit that this node has stored or read over that connection. Most appends are compared with it.
+    newest: Version,
 }
 
-impl LastCommit {
-    /// Records a commit that was stored or read, unless a newer one came over the same connection.
-    fn record(&mut self, version: Version, epoch: u64) {
-        if version.position > self.version.position || epoch != self.epoch {
-            *self = Self { version, epoch };
-        }
+impl Known {
+    fn last(&self) -> Position {
+        Position(self.info.state.last_sequence)
     }
 
-    /// Whether this is the expected commit and came over the connection with this number.
-    fn is(&self, expected: Version, epoch: u64) -> bool {
-        self.version == expected && self.epoch == epoch
+    /// Records a commit that was stored or read over the connection with this number.
+    fn record(&mut self, version: Version, epoch: u64) {
+        // A leader that reports less than this may be outdated.
+        self.info.state.last_sequence = version.position.max(self.last()).0;
+        if self.checked_epoch == Some(epoch) && version.position > self.newest.position {
+            self.newest = version;
+        }
     }
 }
 
@@ -98,36 +93,23 @@ impl NatsLog {
     /// Connects to one of the servers of a `nats://[user:password@]host:port[,host:port]/STREAM` URL, and finds or
     /// creates the stream. Fails within seconds if no server responds, which may be temporary.
     pub fn open(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
-        Box::pin(async move {
-            let (address, connection) = connect(url).await?;
-            stream::ensure(&connection, &address).await?;
-            Self::attach(address, connection).await
-        })
+        Box::pin(Self::open_stream(url, IfMissing::Create, stream::head))
     }
 
     /// Opens an existing stream, without creating one.
     pub fn open_existing(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
-        Box::pin(async move {
-            let (address, connection) = connect(url).await?;
-            stream::find(&connection, &address).await?;
-            Self::attach(address, connection).await
-        })
+        Box::pin(Self::open_stream(url, IfMissing::Fail, stream::head))
     }
 
-    /// Opens a stream that may have lost messages, to read the remaining ones.
-    pub fn salvage(url: &str) -> BoxFuture<'_, Result<SalvagedStream, LogError>> {
-        Box::pin(async move {
-            let (address, connection) = connect(url).await?;
-            let last = Position(stream::leader_info(&connection, &address).await?.state.last_sequence);
-            Ok(SalvagedStream { stream: address.stream, connection, last })
-        })
+    /// Opens a stream that may have lost messages, or may lose some, to read the remaining ones.
+    pub fn salvage(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
+        Box::pin(Self::open_stream(url, IfMissing::Fail, |info| Ok(Position(info.state.last_sequence))))
     }
 
     /// The name of the stream that a URL selects. `None` if the URL names no stream.
     pub fn name_in(url: &str) -> Option<String> {
         let place = url.strip_prefix("nats://")?.split('?').next()?;
-        let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
-        let (_, stream) = place.split_once('/')?;
+        let (_, stream) = place.rsplit_once('@').map_or(place, |(_, place)| place).split_once('/')?;
         (!stream.is_empty()).then(|| format!("nats:{stream}"))
     }
 
@@ -137,91 +119,76 @@ impl NatsLog {
         Address::parse(url, &|_| None).map(drop)
     }
 
-    async fn attach(address: Address, connection: NatsConnection) -> Result<Self, LogError> {
+    async fn open_stream(url: &str, if_missing: IfMissing, sound_head: SoundHead) -> Result<Self, LogError> {
+        let address = Address::parse(url, &environment::of_this_process)?;
+        let connection = NatsConnection::open(address).await?;
+        check_server(&connection.client)?;
         let epoch = connection.epoch();
-        let info = stream::leader_info(&connection, &address).await?;
-        stream::head(&info)?;
-        let sync_settings = Arc::new(SyncSettings::new(&address));
-        sync_settings.refresh_if_changed(epoch, &info).await;
-        sync_settings.check_sync_always()?;
+        let info = connection.open_stream(if_missing).await?;
+        sound_head(&info)?;
         let mut background = JoinSet::new();
-        let announced = listen(&connection, &address, &mut background).await?;
-        if sync_settings.is_monitored() {
-            background.spawn(sync_settings.clone().refresh_periodically());
-        }
-        Ok(Self {
-            address,
-            connection,
-            info: Mutex::new(info),
-            reported: Mutex::new(Instant::now()),
-            validated_epoch: Mutex::new(Ok(epoch)),
-            last: Mutex::default(),
-            behind_since: Mutex::default(),
-            sync_settings,
-            announced,
-            _background: background,
-        })
+        let sync_settings = Arc::new(SyncSettings::open(&connection.address).await?);
+        background.spawn(sync_settings.clone().poll_periodically());
+        let stored = connection.client.subscribe(connection.address.subject("stored")).await;
+        let stored =
+            stored.map_err(|error| Fault::Unreachable.error(format!("cannot subscribe: {error}")))?;
+        let announced = watch::Sender::new(Position::START);
+        background.spawn(receive(stored, announced.clone()));
+        let (checked_epoch, newest) = (Some(epoch), Version::START);
+        let known = Known { info, reported: Instant::now(), behind_since: None, checked_epoch, newest };
+        let known = Mutex::new(known);
+        Ok(Self { connection, sound_head, known, sync_settings, announced, _background: background })
     }
 
-    /// The subject and the headers of an append right after `expected`.
-    fn append_headers(&self, expected: Position) -> (String, HeaderMap) {
+    /// Checks that the stream drops no commits, and holds the expected one. Asks the leader only after a reconnect, or if
+    /// this node does not know the commit.
+    async fn check(&self, expected: Version, epoch: u64) -> Result<(), AppendError> {
+        let is_checked = self.known.lock().checked_epoch == Some(epoch);
+        if !is_checked {
+            self.head().await.map_err(|error| match error.fault {
+                Fault::Unreachable => AppendError::NotStored(error),
+                _ => AppendError::Closed(error),
+            })?;
+        }
+        if expected == Version::START || self.known.lock().newest == expected {
+            return Ok(());
+        }
+        if expected.position == Position::START {
+            return Err(AppendError::Conflict);
+        }
+        let found = self.connection.read_from_leader(expected.position).await;
+        let found = found.map_err(AppendError::NotStored)?;
+        let found = found.map_or(Version::START, |record| record.version());
+        let mut known = self.known.lock();
+        if known.checked_epoch == Some(epoch) {
+            known.newest = found;
+        }
+        if found == expected { Ok(()) } else { Err(AppendError::Conflict) }
+    }
+
+    /// Publishes a commit with this id if the last one is at position `expected`.
+    async fn publish(&self, expected: Position, id: Uuid, bytes: Bytes) -> Result<Position, AppendError> {
         let mut headers = HeaderMap::new();
         headers.insert(NATS_EXPECTED_LAST_SEQUENCE, expected.0.to_string());
-        (stream::commits_subject(&self.address.stream), headers)
+        headers.insert(COMMIT_ID, id.to_string());
+        let subject = self.connection.address.subject("commits");
+        let reply = self.connection.request(subject, headers, bytes, RESPONSE_TIMEOUT).await;
+        let reply = reply.map_err(AppendError::NotStored)?.map_err(AppendError::Unclear)?;
+        outcome(&self.connection.address.stream, expected, &reply.payload)
     }
 
-    fn known(&self) -> Position {
-        Position(self.info.lock().state.last_sequence)
-    }
-
-    /// Whether the leader has only recently begun to report an older state of the stream: another server may have
-    /// replaced it.
-    fn may_be_stale(&self, info: &Info, before: &Info) -> bool {
-        let mut since = self.behind_since.lock();
-        if info.created != before.created || info.state.last_sequence >= before.state.last_sequence {
-            *since = None;
-            return false;
+    /// Rejects the report of a leader that may have been replaced: it is older than the state `before` the request.
+    fn reject_stale(&self, info: Info, before: &Info) -> Result<Info, LogError> {
+        let (reported, last) = (info.state.last_sequence, before.state.last_sequence);
+        let is_behind = info.created == before.created && reported < last;
+        let mut known = self.known.lock();
+        known.behind_since = is_behind.then(|| known.behind_since.unwrap_or_else(Instant::now));
+        if known.behind_since.is_none_or(|since| since.elapsed() >= STALE_LEADER_TIMEOUT) {
+            return Ok(info);
         }
-        since.get_or_insert_with(Instant::now).elapsed() < STALE_LEADER_TIMEOUT
-    }
-
-    /// Rejects a stream that may drop commits or has dropped some. Every read of the head checks the stream, and so
-    /// does the first append after a reconnect.
-    async fn check_stream(&self) -> Result<(), AppendError> {
-        match &*self.validated_epoch.lock() {
-            Ok(epoch) if *epoch == self.connection.epoch() => return Ok(()),
-            Ok(_) => {}
-            Err(error) => return Err(AppendError::Closed(error.clone())),
-        }
-        let promised = self.durability().level;
-        match self.head().await {
-            // The writer decides later whether that is enough.
-            Ok(_) if self.durability().level < promised => Err(AppendError::NotStored(
-                Fault::Unreachable.error("after a reconnect, the servers promise less durability"),
-            )),
-            Ok(_) => Ok(()),
-            Err(error) if error.fault == Fault::Unreachable => Err(AppendError::NotStored(error)),
-            Err(error) => Err(AppendError::Closed(error)),
-        }
-    }
-
-    /// Whether the commit at `expected.position` is the expected one. Asks the leader, unless this node has stored or
-    /// read that commit over the current connection.
-    async fn holds(&self, expected: Version) -> Result<bool, LogError> {
-        if expected.position == Position::START {
-            return Ok(expected.commit.is_none());
-        }
-        let epoch = self.connection.epoch();
-        if self.last.lock().is(expected, epoch) {
-            return Ok(true);
-        }
-        let found = reading::from_leader(&self.connection, &self.address.stream, expected.position).await?;
-        let mut last = self.last.lock();
-        *last = LastCommit::default();
-        if let Some(record) = found {
-            last.record(record.version(), epoch);
-        }
-        Ok(last.is(expected, epoch))
+        Err(Fault::Unreachable.error(format!(
+            "the leader reports position {reported}, but {last} was stored: another server may have replaced it"
+        )))
     }
 }
 
@@ -230,87 +197,78 @@ impl LogSource for NatsLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let epoch = self.connection.epoch();
         // Only the leader knows that there are no more commits.
-        if after >= self.known() && self.head().await? <= after {
+        let last = self.known.lock().last();
+        if after >= last && self.head().await? <= after {
             return Ok(vec![]);
         }
-        let mut found = reading::records(&self.connection, &self.address.stream, after, bound).await?;
+        let mut found = self.connection.read(after, bound).await?;
         if found.is_empty() {
             let head = self.head().await?;
             if head <= after {
                 return Ok(found);
             }
-            let detail = format!(
-                "the commit at position {} is missing, but the log continues to {head}",
-                after.next()
-            );
+            let missing = after.next();
+            let detail =
+                format!("the commit at position {missing} is missing, but the log continues to {head}");
             return Err(Fault::Damaged.error(detail));
         }
         // A replica may show a commit before the leader does, which would look like a lost commit later. The leader has
         // the commits that it has announced.
-        let mut known = self.known().max(*self.announced.borrow());
-        if found.last().is_some_and(|record| record.position > known) {
+        let mut last = self.known.lock().last().max(*self.announced.borrow());
+        if found.last().is_some_and(|record| record.position > last) {
             self.head().await?;
-            known = self.known();
-            found.retain(|record| record.position <= known);
+            last = self.known.lock().last();
+            found.retain(|record| record.position <= last);
         }
         if let Some(newest) = found.last() {
-            self.last.lock().record(newest.version(), epoch);
-            // A leader that reports less than this may be outdated.
-            let last_sequence = &mut self.info.lock().state.last_sequence;
-            *last_sequence = newest.position.0.max(*last_sequence);
+            self.known.lock().record(newest.version(), epoch);
         }
         Ok(found)
     }
 
     async fn head(&self) -> Result<Position, LogError> {
         // Replies may overtake each other, so compare with the state before this request.
-        let before = self.info.lock().clone();
+        let before = self.known.lock().info.clone();
+        let last = Position(before.state.last_sequence);
         let announced = *self.announced.borrow();
         let epoch = self.connection.epoch();
-        let info = match stream::leader_info(&self.connection, &self.address).await {
-            Ok(info) => info,
-            Err(error) => {
-                if error.fault == Fault::Unreachable {
-                    self.connection.leave_if_leaderless().await;
-                }
+        let info = self.connection.stream_info().await;
+        let info = match info.and_then(|info| self.reject_stale(info, &before)) {
+            Err(error) if error.fault == Fault::Unreachable => {
+                self.connection.leave_if_leaderless().await;
                 return Err(error);
             }
+            info => info?,
         };
-        if self.may_be_stale(&info, &before) {
-            self.connection.leave_if_leaderless().await;
-            let (reported, known) = (info.state.last_sequence, before.state.last_sequence);
-            return Err(Fault::Unreachable.error(format!(
-                "the leader reports position {reported}, but {known} was stored: another server may have replaced it"
-            )));
-        }
-        self.connection.leader_responded();
-        let head = stream::head(&info);
-        self.sync_settings.refresh_if_changed(epoch, &info).await;
-        *self.validated_epoch.lock() = head.clone().map(|_| epoch);
-        let head = head?;
+        self.connection.expect_leader();
+        self.sync_settings.poll_if_changed(&before, &info).await;
+        let mut known = self.known.lock();
+        let was_checked = known.checked_epoch.take() == Some(epoch);
+        let head = (self.sound_head)(&info)?;
+        known.checked_epoch = Some(epoch);
+        known.reported = Instant::now();
         // An announcement may get lost, and one of a stream that was replaced would wake every wait.
-        self.announced.send_if_modified(|newest| {
-            let is_wrong = head > *newest || (*newest == announced && head < announced);
+        self.announced.send_if_modified(|last| {
+            let is_wrong = head > *last || (*last == announced && head < announced);
             if is_wrong {
-                *newest = head;
+                *last = head;
             }
             is_wrong
         });
-        let known = Position(before.state.last_sequence);
-        let same_log = info.created == before.created && head >= known;
-        let mut current = self.info.lock();
-        let newest = current.state.last_sequence;
-        *current = info;
-        *self.reported.lock() = Instant::now();
-        if same_log {
-            current.state.last_sequence = newest.max(head.0);
+        let is_same_log = info.created == before.created && head >= last;
+        if !(is_same_log && was_checked) {
+            known.newest = Version::START;
+        }
+        let newest = known.last();
+        known.info = info;
+        if is_same_log {
+            known.info.state.last_sequence = newest.max(head).0;
             return Ok(head);
         }
-        *self.last.lock() = LastCommit::default();
         // Reported once; the follower then compares the log with its applied commits.
         Err(Fault::Diverged.error(format!(
-            "stream {} went back from position {known} to {head}, or was recreated",
-            self.address.stream
+            "stream {} went back from position {last} to {head}, or was recreated",
+            self.connection.address.stream
         )))
     }
 
@@ -318,83 +276,50 @@ impl LogSource for NatsLog {
         self.announced.subscribe()
     }
 
+    async fn skip(&self, damaged: Position) -> Result<Position, LogError> {
+        let next = self.connection.position_after(damaged).await?;
+        Ok(next.unwrap_or(damaged.next()))
+    }
+
     fn durability(&self) -> Durability {
-        let info = self.info.lock();
-        self.sync_settings.durability(&info, *self.reported.lock())
+        let known = self.known.lock();
+        self.sync_settings.durability(&known.info, known.reported)
     }
 }
 
 #[async_trait]
 impl EventLog for NatsLog {
     /// A commit may be stored long after its append timed out: it can wait in the queue of the client, in a server or
-    /// on the way to the leader. That is safe. It is stored only while `expected` is the last sequence. That ends with
-    /// the next commit, and never recurs, because nothing is ever deleted. So either it becomes the commit at `expected
-    /// + 1`, where a writer with an unclear outcome looks for it, or it is never stored. The same bytes may be sent
-    /// again for the same position, because at most one copy is stored. `Nats-Msg-Id` is not used: JetStream checks
-    /// duplicates before the expected sequence, and would acknowledge older content.
+    /// on the way to the leader. That is safe. It is stored only while `expected` is the last sequence, which never recurs,
+    /// because nothing is ever deleted. So either it becomes the commit at `expected + 1`, where a writer with an unclear
+    /// outcome looks for it, or it is never stored. `Nats-Msg-Id` is not used: JetStream checks duplicates before the
+    /// expected sequence, and would acknowledge older content.
     ///
-    /// The server compares only sequences, so the id of the expected commit is compared here, with the newest commit
-    /// that this node has stored or read over its connection. After a reconnect, the commit is read again. One race
-    /// remains: a stream that was deleted and restored with a different history of exactly the same length accepts the
-    /// commit, if that happened after this node last read the head. The follower of a shared log reads it every second.
+    /// The server compares only sequences, so the id of the expected commit is compared here. One race remains: a stream
+    /// that was deleted and restored with a different history of exactly the same length accepts the commit, if that
+    /// happened after this node last read the head. The follower of a shared log reads it every second.
     ///
-    /// Stores only the first record. If the second was sent without waiting for the reply to the first, and another node
-    /// has stored the first commit, the sequence would be the expected one, and the second record would continue a history
-    /// that it does not belong to.
+    /// Stores only the first record: if another node had stored a commit instead, a second one that was sent at once
+    /// would have the expected sequence, but continue a different history.
     async fn append(&self, expected: Version, records: &[Record]) -> Result<Position, AppendError> {
-        let record = &records[0];
-        let epoch = self.connection.epoch();
-        // Nothing has been sent yet, so a failure here has stored nothing.
-        self.check_stream().await?;
-        if !self.holds(expected).await.map_err(AppendError::NotStored)? {
-            return Err(AppendError::Conflict);
-        }
-        let expected = expected.position;
-        let (subject, mut headers) = self.append_headers(expected);
-        headers.insert(COMMIT_ID, record.id.0.to_string());
-        let deadline = Instant::now() + RESPONSE_TIMEOUT;
-        loop {
-            let (subject, headers, bytes) = (subject.clone(), headers.clone(), record.bytes.clone());
-            match self.connection.request(subject, headers, bytes, RESPONSE_TIMEOUT).await {
-                Ok(reply) => {
-                    let position = acknowledgement::outcome(&self.address.stream, expected, &reply.payload)?;
-                    let last_sequence = &mut self.info.lock().state.last_sequence;
-                    *last_sequence = position.0.max(*last_sequence);
-                    self.last.lock().record(Version::at(position, record.id), epoch);
-                    announce(&self.announced, position);
-                    return Ok(position);
-                }
-                // Sent again during an election: no server has received the message.
-                Err(RequestFailure::NoResponders(_)) if Instant::now() < deadline => {
-                    time::sleep(LEADER_DELAY).await;
-                }
-                Err(RequestFailure::NotSent(error) | RequestFailure::NoResponders(error)) => {
-                    return Err(AppendError::NotStored(error));
-                }
-                Err(RequestFailure::NoResponse(error)) => return Err(AppendError::Unclear(error)),
-            }
-        }
+        let (record, epoch) = (&records[0], self.connection.epoch());
+        self.check(expected, epoch).await?;
+        let position = self.publish(expected.position, record.id.0, record.bytes.clone()).await?;
+        self.known.lock().record(Version::at(position, record.id), epoch);
+        announce(&self.announced, position);
+        Ok(position)
     }
 
     /// The leader of a cluster checks its limits before it compares the sequence, so the result is exact. A single
     /// server compares the sequence first, so only a real commit shows whether it has room.
     async fn check_writable(&self) -> Result<(), LogError> {
-        let (subject, headers) = self.append_headers(PROBE_SEQUENCE);
-        let mut was_denied = false;
-        let reply = loop {
-            let headers = headers.clone();
-            let denied = self.connection.denied(&subject);
-            tokio::select! {
-                biased;
-                error = denied => if was_denied { return Err(error) },
-                reply = self.connection.request(subject.clone(), headers, Bytes::new(), RESPONSE_TIMEOUT) => {
-                    break reply.map_err(RequestFailure::into_error)?;
-                }
-            }
-            // The error may be about an earlier commit.
-            was_denied = true;
+        let subject = self.connection.address.subject("commits");
+        let outcome = tokio::select! {
+            biased;
+            error = self.connection.denied(&subject) => return Err(error),
+            outcome = self.publish(PROBE_SEQUENCE, Uuid::nil(), Bytes::new()) => outcome,
         };
-        match acknowledgement::outcome(&self.address.stream, PROBE_SEQUENCE, &reply.payload) {
+        match outcome {
             Ok(_) | Err(AppendError::Conflict) => Ok(()),
             Err(AppendError::NotStored(error) | AppendError::Unclear(error) | AppendError::Closed(error)) => {
                 Err(error)
@@ -403,72 +328,95 @@ impl EventLog for NatsLog {
     }
 }
 
-async fn connect(url: &str) -> Result<(Address, NatsConnection), LogError> {
-    let address = Address::parse(url, &environment::of_this_process)?;
-    let connection = NatsConnection::open(&address).await?;
-    let (major, minor) = SERVER_MIN;
-    if !connection.client.is_server_compatible(major, minor, 0) {
-        let version = connection.client.server_info().version;
-        let detail = format!("nats-server {version} is too old: petstore needs {major}.{minor} or newer");
-        return Err(Fault::CannotOpen.error(detail));
-    }
-    Ok((address, connection))
+/// Returns the outcome of an append after `expected`.
+fn outcome(stream: &str, expected: Position, reply: &[u8]) -> Result<Position, AppendError> {
+    let position = expected.next();
+    let error = match serde_json::from_slice::<Response<PublishAck>>(reply) {
+        Ok(Response::Ok(ack)) if ack.stream == stream && ack.sequence == position.0 => return Ok(position),
+        Ok(Response::Ok(PublishAck { sequence, stream, .. })) => {
+            return Err(AppendError::Closed(Fault::Diverged.error(format!(
+                "the commit for position {position} was stored at sequence {sequence} of stream {stream}: another client is \
+                 publishing to this stream"
+            ))));
+        }
+        Ok(Response::Err { error }) => error,
+        Err(error) => {
+            let detail = format!("the acknowledgement cannot be parsed: {error}");
+            return Err(AppendError::Unclear(Fault::Unreachable.error(detail)));
+        }
+    };
+    let fault = match error.error_code() {
+        ErrorCode::STREAM_WRONG_LAST_SEQUENCE | ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT => {
+            return Err(AppendError::Conflict);
+        }
+        // The leader checks these before it proposes anything to the replicas.
+        ErrorCode::ACCOUNT_RESOURCES_EXCEEDED
+        | ErrorCode::INSUFFICIENT_RESOURCES
+        | ErrorCode::STORAGE_RESOURCES_EXCEEDED => Fault::Full,
+        ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM => Fault::TooLarge,
+        // After any other error of the leader, the replicas may still store the commit.
+        _ => {
+            let detail = format!("NATS failed to store a commit: {error}");
+            return Err(AppendError::Unclear(Fault::WriteFailed.error(detail)));
+        }
+    };
+    Err(AppendError::NotStored(fault.error(format!("NATS rejected a commit: {error}"))))
+}
+
+fn check_server(client: &Client) -> Result<(), LogError> {
+    let ((major, minor), ServerInfo { version, max_payload, .. }) = (SERVER_MIN, client.server_info());
+    let rule = if !client.is_server_compatible(major, minor, 0) {
+        format!("{version} is too old: petstore needs {major}.{minor} or newer")
+    } else if max_payload < RECORD_MAX {
+        format!("accepts messages of only {max_payload} bytes: set its max_payload to {RECORD_MAX} or more")
+    } else {
+        return Ok(());
+    };
+    Err(Fault::CannotOpen.error(format!("nats-server {rule}")))
 }
 
 impl fmt::Debug for NatsLog {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "NatsLog({})", self.address)
+        write!(formatter, "NatsLog({})", self.connection.address)
     }
 }
 
-async fn listen(
-    connection: &NatsConnection,
-    address: &Address,
-    background: &mut JoinSet<()>,
-) -> Result<watch::Sender<Position>, LogError> {
-    let stored = connection.client.subscribe(stream::stored_subject(&address.stream)).await;
-    let mut stored =
-        stored.map_err(|error| Fault::Unreachable.error(format!("cannot subscribe to commits: {error}")))?;
-    let announced = watch::Sender::new(Position::START);
-    let received = announced.clone();
-    background.spawn(async move {
-        while let Some(message) = stored.next().await {
-            if let Some(sequence) = reading::sequence(&message) {
-                announce(&received, Position(sequence));
-            }
+async fn receive(mut stored: Subscriber, announced: watch::Sender<Position>) {
+    while let Some(message) = stored.next().await {
+        if let Some(position) = reading::position(&message) {
+            announce(&announced, position);
         }
-    });
-    Ok(announced)
+    }
 }
 
 fn announce(announced: &watch::Sender<Position>, position: Position) {
-    announced.send_if_modified(|announced| {
-        let before = *announced;
-        *announced = before.max(position);
-        before < *announced
-    });
+    announced.send_if_modified(|last| position > mem::replace(last, position.max(*last)));
 }
 
 #[cfg(test)]
 mod tests {
     use application::log::contract;
+    use serde_json::json;
 
     use super::*;
 
-    fn version(position: u64) -> Version {
-        Version::at(Position(position), contract::record(position).id)
-    }
-
     #[test]
     fn only_the_newest_commit_of_the_connection_is_recognised() {
-        let (older, newer) = (version(6), version(7));
-        let mut last = LastCommit::default();
-        last.record(newer, 0);
-        last.record(older, 0);
-        assert!(last.is(newer, 0));
-        assert!(!last.is(version(7), 0), "a different commit at the same position");
-        assert!(!last.is(newer, 1), "a new connection may lead to another log");
-        last.record(older, 1);
-        assert!(last.is(older, 1));
+        let info = json!({
+            "config": { "name": "S", "retention": "limits", "storage": "file", "discard": "new", "num_replicas": 1,
+                "max_consumers": -1, "max_msgs": -1, "max_bytes": -1, "max_age": 0 },
+            "created": "2026-01-01T00:00:00Z",
+            "state": { "messages": 5, "bytes": 0, "first_seq": 1, "first_ts": "2026-01-01T00:00:00Z", "last_seq": 5,
+                "last_ts": "2026-01-01T00:00:00Z", "consumer_count": 0 },
+        });
+        let info = serde_json::from_value(info).unwrap();
+        let (checked_epoch, newest) = (Some(1), Version::START);
+        let mut known = Known { info, reported: Instant::now(), behind_since: None, checked_epoch, newest };
+        let [older, newer, later] = [6, 7, 8].map(|at| Version::at(Position(at), contract::record(at).id));
+        known.record(newer, 1);
+        known.record(older, 1);
+        assert_eq!((known.newest, known.last()), (newer, Position(7)));
+        known.record(later, 2);
+        assert_eq!(known.newest, newer, "another connection may lead to another log");
     }
 }

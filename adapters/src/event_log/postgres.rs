@@ -30,7 +30,7 @@ use tokio::{
 };
 
 use self::{session::Session, settings::Target};
-use super::environment;
+use super::{IfMissing, environment};
 
 /// How long an append may take. Shorter than the time that the application gives a write, so that its client learns
 /// the outcome.
@@ -58,15 +58,6 @@ pub struct PostgresLog {
     newest: SyncMutex<Version>,
     /// The durability that the server reported, and when.
     durability: RwLock<(Durability, Instant)>,
-}
-
-/// What to do if the log does not exist.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum IfMissing {
-    /// Create it.
-    Create,
-    /// Fail: neither a read-only tool nor a reconnect may create a log.
-    Fail,
 }
 
 /// The connection to the primary.

@@ -1,46 +1,55 @@
-//! Servers that take only small messages: commits are cut to what they take.
+//! The largest message that a server accepts.
 
 use std::fs;
 
-use adapters::event_log::sled::SledLog;
+use adapters::event_log::{nats::NatsLog, sled::SledLog};
 use application::{
     Digest,
     log::{codec, commit::Entry, contract},
-    ports::{EventLog as _, LogSource as _, Position, Record, Version},
+    ports::{AppendError, EventLog as _, Fault, LogSource as _, Position, RECORD_MAX, Record, Version},
 };
-use domain::{Pet, PetEvent, PetId};
-use harness::{App, NatsCluster, NatsSync, close_embedded, petstore, succeed};
+use domain::{Pet, PetEvent, PetId, PetName};
+use harness::{NatsCluster, NatsSync, close_embedded, petstore};
 
 use super::open_log;
 
-const CREATES: usize = 254;
+/// More than the headers of a commit have, which are a part of its message.
+const HEADERS_MAX: usize = 128;
+/// How many pets fill about two thirds of a record, if their names are short.
+const PETS: usize = 4_500;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn creates_that_arrive_together_share_commits_that_the_server_takes() {
-    let cluster = NatsCluster::start_with(1, NatsSync::Default, "max_payload: 65536").await;
-    let app = App::on(&cluster.url("PETS"));
-    let output = succeed(
-        app.curl()
-            .args(["--parallel", "--parallel-immediate", "--parallel-max", &CREATES.to_string()])
-            .args(["--output", "/dev/null"])
-            .args(["--write-out", "%{http_code} %{http_version}\n"])
-            .args(["--header", "Content-Type: application/json"])
-            .args(["--data", &format!(r#"{{"name":"{}","categoryId":7}}"#, "x".repeat(200))])
-            .arg(format!("http://{}/v1/pets#[1-{CREATES}]", app.address())),
+async fn a_server_that_accepts_only_small_messages_is_rejected() {
+    let cluster = NatsCluster::start_with(1, NatsSync::Default, "max_payload: 1048575").await;
+    let error = NatsLog::open(&cluster.url("PETS")).await.expect_err("a record may not fit");
+    assert_eq!(error.fault, Fault::CannotOpen, "{error}");
+    assert_eq!(
+        error.detail,
+        "nats-server accepts messages of only 1048575 bytes: set its max_payload to 1048576 or more"
     );
-    assert_eq!(output.lines().filter(|line| *line == "201 2").count(), CREATES, "{output}");
-    assert_eq!(app.all_pets().len(), CREATES);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_history_is_copied_up_to_a_record_that_the_server_does_not_take() {
-    let cluster = NatsCluster::start_with(1, NatsSync::Default, "max_payload: 65536").await;
+async fn a_record_too_large_for_the_server_is_rejected_and_the_log_keeps_working() {
+    let cluster = NatsCluster::start(1, NatsSync::Default).await;
+    let log = open_log(&cluster.url("PETS")).await;
+    let sized = |bytes| Record { bytes: vec![b'x'; bytes].into(), ..contract::record(1) };
+    match log.append(Version::START, &[sized(RECORD_MAX)]).await {
+        Err(AppendError::NotStored(error)) => assert_eq!(error.fault, Fault::TooLarge, "{error}"),
+        other => panic!("too large is certainly not stored: {other:?}"),
+    }
+    assert_eq!(log.append(Version::START, &[sized(RECORD_MAX - HEADERS_MAX)]).await, Ok(Position(1)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_history_is_copied_up_to_a_record_that_the_server_does_not_accept() {
+    let cluster = NatsCluster::start(1, NatsSync::Default).await;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
     let log = SledLog::open(&path).unwrap();
     let head = contract::fill(&log, Version::START, 3).await;
     let previous = contract::head_hash(&log, head.position).await;
-    log.append(head, &[large_record(previous, 4)]).await.unwrap();
+    log.append(head, &[largest_record(previous, 4)]).await.unwrap();
     close_embedded(&log, &path).await;
     let (from, to) = (format!("sled:{}", path.display()), cluster.url("COPY"));
     let file = directory.path().join("export.jsonl");
@@ -52,18 +61,33 @@ async fn a_history_is_copied_up_to_a_record_that_the_server_does_not_take() {
     ] {
         petstore(&arguments)
             .exits_with(1)
-            .says("is over the limit of 65408; choose another engine, or raise");
+            .says("the NATS server does not accept the record")
+            .says("choose another engine, or raise");
         assert_eq!(open_log(&to).await.head().await, Ok(Position(3)), "{arguments:?}");
     }
 }
 
-/// A commit of many pets.
-fn large_record(previous: Digest, position: u64) -> Record {
+/// A commit of many pets whose record has the maximum size.
+fn largest_record(previous: Digest, position: u64) -> Record {
     let mut commit = codec::decode(&contract::record_after(previous, position).bytes).unwrap();
-    let pet = commit.entries[0].event.added().unwrap().clone();
-    for id in pet.id.get() + 1..pet.id.get() + 1_000 {
-        let event = PetEvent::Added(Pet { id: PetId::new(id).unwrap(), ..pet.clone() });
-        commit.entries.push(Entry { event, ..commit.entries[0].clone() });
-    }
-    codec::encode(&commit)
+    let entry = commit.entries[0].clone();
+    let pet = entry.event.added().unwrap().clone();
+    let with_name = |pets: &mut [Entry], names: &mut dyn FnMut() -> String| {
+        for (entry, id) in pets.iter_mut().zip(pet.id.get()..) {
+            let mut pet = Pet { id: PetId::new(id).unwrap(), ..pet.clone() };
+            pet.details.name = PetName::new(names()).unwrap();
+            entry.event = PetEvent::Added(pet);
+        }
+    };
+    commit.entries = vec![entry; PETS];
+    with_name(&mut commit.entries, &mut || "x".into());
+    let mut missing = RECORD_MAX - codec::encode(&commit).bytes.len();
+    with_name(&mut commit.entries, &mut || {
+        let more = missing.min(PetName::MAX_CHARS - 1);
+        missing -= more;
+        "x".repeat(1 + more)
+    });
+    let record = codec::encode(&commit);
+    assert_eq!(record.bytes.len(), RECORD_MAX);
+    record
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use adapters::event_log::nats::NatsLog;
 use application::{
     log::contract,
-    ports::{AppendError, Fault, LogError, Position, Record, Version},
+    ports::{Fault, LogError, Position, Version},
 };
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
 use harness::{App, NatsCluster, NatsSync};
@@ -83,18 +83,6 @@ async fn a_replaced_log_is_reported_once_and_then_read() {
     contract::fill(&*other, Version::START, 1).await;
     assert_eq!(log.head().await.expect_err("it is another log").fault, Fault::Diverged);
     assert_eq!(log.head().await, Ok(Position(1)));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_record_too_large_for_the_server_is_rejected_and_the_log_keeps_working() {
-    let cluster = NatsCluster::start_with(1, NatsSync::Default, "max_payload: 256KB").await;
-    let log = open(&cluster.url("PETS")).await;
-    let sized = |bytes| Record { bytes: vec![b'x'; bytes].into(), ..contract::record(1) };
-    match log.append(Version::START, &[sized(300_000)]).await {
-        Err(AppendError::NotStored(error)) => assert_eq!(error.fault, Fault::TooLarge, "{error}"),
-        other => panic!("too large is certainly not stored: {other:?}"),
-    }
-    assert_eq!(log.append(Version::START, &[sized(250_000)]).await, Ok(Position(1)));
 }
 
 /// The settings that petstore itself gives a stream, as another client would write them.

@@ -8,6 +8,7 @@ use percent_encoding::percent_decode_str;
 use crate::event_log::{environment::Environment, loopback::is_loopback};
 
 /// The servers, the stream and how to connect.
+#[derive(Default)]
 pub(super) struct Address {
     /// `host:port` of the servers to try first. They announce the rest of the cluster.
     pub(super) servers: Vec<String>,
@@ -26,17 +27,22 @@ pub(super) struct Address {
     pub(super) monitors: Vec<String>,
 }
 
-#[derive(PartialEq, Eq)]
+#[derive(Default, PartialEq, Eq)]
 pub(super) enum Credentials {
+    #[default]
     Anonymous,
     Token(String),
-    Password { user: String, password: String },
+    Password {
+        user: String,
+        password: String,
+    },
     File(PathBuf),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum TlsMode {
     /// If the server requires it. The default if all servers are on this machine.
+    #[default]
     ServerDecides,
     /// The same on a network, which the operator trusts (`tls=off`).
     Waived,
@@ -59,52 +65,32 @@ impl Address {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, stream) =
             rest.rsplit_once('/').ok_or_else(|| wrong("must name a stream, as in nats://host:4222/PETS"))?;
-        let (user_info, servers) = match authority.rsplit_once('@') {
-            Some((user_info, servers)) => (Some(user_info), servers),
-            None => (None, authority),
-        };
+        let (user_info, servers) =
+            authority.rsplit_once('@').map_or((None, authority), |(user, servers)| (Some(user), servers));
         let mut address = Self {
             servers: hosts(servers)?,
             stream: stream_name(stream)?,
             identity: user_info.map_or(Ok(Credentials::Anonymous), identity)?,
-            tls: TlsMode::ServerDecides,
-            ca: None,
-            client_certificate: None,
-            replicas: None,
-            sync_stated: false,
-            monitors: vec![],
+            ..Self::default()
         };
-        address.apply(query)?;
-        // Otherwise an attacker in between could pretend to be a server without TLS.
-        if address.tls == TlsMode::ServerDecides && !address.servers.iter().all(|server| is_local(server)) {
-            address.tls = TlsMode::Required;
-        }
-        address.identity = match (address.identity, environment("NATS_PASSWORD")) {
-            (Credentials::Token(user), Some(password)) => Credentials::Password { user, password },
-            (identity, _) => identity,
-        };
-        Ok(address)
-    }
-
-    fn apply(&mut self, query: &str) -> Result<(), LogError> {
         let (mut cert, mut key) = (None, None);
         for (option, value) in form_urlencoded::parse(query.as_bytes()) {
             match (&*option, &*value) {
                 (_, "") => return Err(wrong("must give each option a value")),
-                ("tls", "off") => self.tls = TlsMode::Waived,
-                ("tls", "required") => self.tls = TlsMode::Required,
-                ("ca", file) => self.ca = Some(file.into()),
+                ("tls", "off") => address.tls = TlsMode::Waived,
+                ("tls", "required") => address.tls = TlsMode::Required,
+                ("ca", file) => address.ca = Some(file.into()),
                 ("cert", file) => cert = Some(file.into()),
                 ("key", file) => key = Some(file.into()),
-                ("creds", file) => self.identity = Credentials::File(file.into()),
-                ("replicas", number) => {
-                    self.replicas = number.parse().ok().filter(|number| (1..=REPLICAS_MAX).contains(number));
-                    if self.replicas.is_none() {
+                ("creds", file) => address.identity = Credentials::File(file.into()),
+                ("replicas", number) => match number.parse() {
+                    Ok(number @ 1..=REPLICAS_MAX) => address.replicas = Some(number),
+                    Ok(_) | Err(_) => {
                         return Err(wrong(format!("must have replicas between 1 and {REPLICAS_MAX}")));
                     }
-                }
-                ("sync", "always") => self.sync_stated = true,
-                ("monitor", servers) => self.monitors.extend(hosts(servers)?),
+                },
+                ("sync", "always") => address.sync_stated = true,
+                ("monitor", servers) => address.monitors.extend(hosts(servers)?),
                 // Do not repeat an unknown option: it may be the end of a password that was not escaped.
                 _ => return Err(wrong(format!("supports only the options {OPTIONS}"))),
             }
@@ -112,8 +98,22 @@ impl Address {
         if cert.is_some() != key.is_some() {
             return Err(wrong("must have both cert and key, or neither"));
         }
-        self.client_certificate = cert.zip(key);
-        Ok(())
+        address.client_certificate = cert.zip(key);
+        // Otherwise an attacker in between could pretend to be a server without TLS.
+        if address.tls == TlsMode::ServerDecides && !address.servers.iter().all(|server| is_local(server)) {
+            address.tls = TlsMode::Required;
+        }
+        if let (Credentials::Token(user), Some(password)) = (&address.identity, environment("NATS_PASSWORD"))
+        {
+            address.identity = Credentials::Password { user: user.clone(), password };
+        }
+        Ok(address)
+    }
+
+    /// The subject of a store's commits (`commits`), or the one on which the leader announces each of them without its
+    /// content (`stored`). Each store has its own, so stores can share a cluster.
+    pub(super) fn subject(&self, messages: &str) -> String {
+        format!("petstore.{}.{messages}", self.stream)
     }
 }
 
@@ -129,9 +129,9 @@ impl fmt::Display for Address {
 }
 
 fn identity(user_info: &str) -> Result<Credentials, LogError> {
-    let decode = |text: &str| {
-        let decoded = percent_decode_str(text).decode_utf8();
-        decoded.map(String::from).map_err(|_| wrong("has a user or password that is not UTF-8"))
+    let decode = |text| match percent_decode_str(text).decode_utf8() {
+        Ok(decoded) => Ok(decoded.into_owned()),
+        Err(_) => Err(wrong("has a user or password that is not UTF-8")),
     };
     Ok(match user_info.split_once(':') {
         Some((user, password)) => Credentials::Password { user: decode(user)?, password: decode(password)? },
@@ -140,32 +140,25 @@ fn identity(user_info: &str) -> Result<Credentials, LogError> {
 }
 
 fn hosts(list: &str) -> Result<Vec<String>, LogError> {
-    let sound = |host: &str| !host.is_empty() && !host.contains(['/', '@', '#']);
-    if !list.split(',').all(sound) {
-        return Err(wrong(
-            "must name its servers as host:port[,host:port]; percent-encode / @ # ? in a password",
-        ));
+    let is_sound = |host: &str| !host.is_empty() && !host.contains(['/', '@', '#']);
+    if list.split(',').all(is_sound) {
+        return Ok(list.split(',').map(String::from).collect());
     }
-    Ok(list.split(',').map(String::from).collect())
+    Err(wrong("must name its servers as host:port[,host:port]; percent-encode / @ # ? in a password"))
 }
 
 /// Whether `host:port` or `host` is on this machine.
 fn is_local(server: &str) -> bool {
-    let host = match server.rsplit_once(':') {
-        Some((host, port)) if port.parse::<u16>().is_ok() => host,
-        Some(_) | None => server,
-    };
-    is_loopback(host)
+    let port = server.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
+    is_loopback(port.map_or(server, |(host, _)| host))
 }
 
 fn stream_name(name: &str) -> Result<String, LogError> {
-    let sound = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_');
-    if name.is_empty() || name.len() > STREAM_NAME_MAX || !name.chars().all(sound) {
-        return Err(wrong(format!(
-            "must end with a stream name of 1 to {STREAM_NAME_MAX} letters, digits, - and _"
-        )));
+    let is_sound = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_');
+    if (1..=STREAM_NAME_MAX).contains(&name.len()) && name.chars().all(is_sound) {
+        return Ok(name.into());
     }
-    Ok(name.into())
+    Err(wrong(format!("must end with a stream name of 1 to {STREAM_NAME_MAX} letters, digits, - and _")))
 }
 
 fn wrong(rule: impl fmt::Display) -> LogError {

@@ -13,6 +13,7 @@ use async_nats::jetstream::{
 use tokio::time::{self, Instant};
 
 use super::{address::Address, connection::NatsConnection};
+use crate::event_log::IfMissing;
 
 /// The number of replicas of a new stream if there are enough servers. With three, it survives the loss of one.
 const REPLICAS: usize = 3;
@@ -23,160 +24,137 @@ const CONTACT_MAX: Duration = Duration::from_secs(3);
 const FIND_TIMEOUT: Duration = Duration::from_secs(5);
 const FIND_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The subject of a store's commits. Each store has its own, so stores can share a cluster.
-pub(super) fn commits_subject(stream: &str) -> String {
-    format!("petstore.{stream}.commits")
-}
-
-/// The subject on which the leader announces each stored commit, without its content.
-pub(super) fn stored_subject(stream: &str) -> String {
-    format!("petstore.{stream}.stored")
-}
-
-/// Creates the stream if it does not exist. Several nodes may do so at once: creating the same stream again changes
-/// nothing.
-pub(super) async fn ensure(connection: &NatsConnection, address: &Address) -> Result<(), LogError> {
-    if exists(connection, address).await? { Ok(()) } else { create(connection, address).await }
-}
-
-/// Waits until the stream exists: a newly elected leader of the cluster may not know of it yet.
-pub(super) async fn find(connection: &NatsConnection, address: &Address) -> Result<(), LogError> {
-    let deadline = Instant::now() + FIND_TIMEOUT;
-    while !exists(connection, address).await? {
-        if Instant::now() >= deadline {
-            let detail = format!("stream {} does not exist; check the URL", address.stream);
-            return Err(Fault::AnotherLog.error(detail));
+impl NatsConnection {
+    /// Finds or creates the stream. Several nodes may do so at once: creating the same stream again changes nothing. A
+    /// newly elected leader of the cluster may not know of the stream yet.
+    pub(super) async fn open_stream(&self, if_missing: IfMissing) -> Result<Info, LogError> {
+        let deadline = Instant::now() + FIND_TIMEOUT;
+        loop {
+            if let Some(info) = self.find_stream().await? {
+                return Ok(info);
+            }
+            if Instant::now() >= deadline {
+                let detail = format!("stream {} does not exist; check the URL", self.address.stream);
+                return Err(Fault::AnotherLog.error(detail));
+            }
+            match if_missing {
+                IfMissing::Create => self.create_stream().await?,
+                IfMissing::Fail => time::sleep(FIND_INTERVAL).await,
+            }
         }
-        time::sleep(FIND_INTERVAL).await;
     }
-    Ok(())
-}
 
-async fn exists(connection: &NatsConnection, address: &Address) -> Result<bool, LogError> {
-    match connection.ask::<Info>("STREAM.INFO", &address.stream, &()).await? {
-        Response::Ok(_) => Ok(true),
-        Response::Err { error } if error.error_code() == ErrorCode::STREAM_NOT_FOUND => Ok(false),
-        Response::Err { error } => Err(rejection("find", address, &error)),
+    /// Requests the state of the stream from its leader.
+    pub(super) async fn stream_info(&self) -> Result<Info, LogError> {
+        let stream = &self.address.stream;
+        match self.find_stream().await? {
+            Some(info) => Ok(info),
+            None if self.is_leaderless() => {
+                Err(Fault::AnotherLog.error(format!("stream {stream} was deleted; restore it from a backup")))
+            }
+            // A newly elected leader may not know of it yet.
+            None => Err(Fault::Unreachable.error(format!("stream {stream} is not known to the servers"))),
+        }
     }
-}
 
-/// Requests the state of the stream from its leader. Fails if there is no leader or if it has lost its majority,
-/// because the other servers may have elected a new one.
-pub(super) async fn leader_info(connection: &NatsConnection, address: &Address) -> Result<Info, LogError> {
-    let info: Info = match connection.ask("STREAM.INFO", &address.stream, &()).await? {
-        Response::Ok(info) => info,
-        // Only after a while without a leader, because a newly elected one may not know of the stream yet.
-        Response::Err { error }
-            if error.error_code() == ErrorCode::STREAM_NOT_FOUND && connection.is_leaderless() =>
+    /// Requests the state of the stream, if it exists. Fails if there is no leader or if it has lost its majority, because
+    /// the other servers may have elected a new one.
+    async fn find_stream(&self) -> Result<Option<Info>, LogError> {
+        let info: Info = match self.ask("STREAM.INFO", &()).await? {
+            Response::Ok(info) => info,
+            Response::Err { error } if error.error_code() == ErrorCode::STREAM_NOT_FOUND => return Ok(None),
+            Response::Err { error } => return Err(self.rejection("describe", &error)),
+        };
+        let unreachable =
+            |why| Err(Fault::Unreachable.error(format!("stream {} {why}", self.address.stream)));
+        let Some(cluster) = &info.cluster else { return Ok(Some(info)) };
+        // A former leader that is cut off from the others still replies, and names no leader.
+        if cluster.leader.as_ref().is_none_or(String::is_empty) {
+            return unreachable("has no leader at the moment".to_owned());
+        }
+        let (servers, heard) = (cluster.replicas.len() + 1, servers_in_contact(&info).len());
+        if 2 * heard <= servers {
+            return unreachable(format!(
+                "has a leader that reaches only {heard} of {servers} servers: no majority"
+            ));
+        }
+        Ok(Some(info))
+    }
+
+    async fn create_stream(&self) -> Result<(), LogError> {
+        let create =
+            async |replicas| self.ask::<Info>("STREAM.CREATE", &config(&self.address, replicas)).await;
+        let servers = self.client.server_info().connect_urls.len().max(self.address.servers.len());
+        let mut created = create(self.address.replicas.unwrap_or(REPLICAS)).await?;
+        // Use one replica only if fewer servers are known than replicas are needed. Otherwise some servers are down: fail and
+        // let the caller retry, rather than create a stream with less redundancy than the operator expects.
+        if let Response::Err { error } = &created
+            && [ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED, ErrorCode::CLUSTER_NO_PEERS]
+                .contains(&error.error_code())
+            && self.address.replicas.is_none()
+            && servers < REPLICAS
         {
-            let detail = format!("stream {} was deleted; restore it from a backup", address.stream);
-            return Err(Fault::AnotherLog.error(detail));
+            created = create(1).await?;
         }
-        Response::Err { error } => return Err(rejection("describe", address, &error)),
-    };
-    // A former leader that is cut off from the others still replies, and names no leader.
-    if info.cluster.as_ref().is_some_and(|cluster| cluster.leader.as_ref().is_none_or(String::is_empty)) {
-        return Err(
-            Fault::Unreachable.error(format!("stream {} has no leader at the moment", address.stream))
-        );
+        match created {
+            // Another node has created it with a different number of replicas.
+            Response::Err { error } if error.error_code() != ErrorCode::STREAM_NAME_EXIST => {
+                Err(self.rejection("create", &error))
+            }
+            Response::Ok(_) | Response::Err { .. } => Ok(()),
+        }
     }
-    let followers = info.cluster.as_ref().map_or(0, |cluster| cluster.replicas.len());
-    let heard = in_contact(&info).count();
-    if 2 * (heard + 1) <= followers + 1 {
-        return Err(Fault::Unreachable.error(format!(
-            "the leader of stream {} can reach only {heard} of the {followers} other servers: no majority",
-            address.stream
-        )));
-    }
-    Ok(info)
-}
 
-/// The replicas that the leader is in contact with. A new leader reports a contact time of zero for a replica that it
-/// has not heard from since its election, for example the leader that it replaced.
-pub(super) fn in_contact(info: &Info) -> impl Iterator<Item = &PeerInfo> {
-    let replicas = info.cluster.iter().flat_map(|cluster| &cluster.replicas);
-    let heard = |peer: &PeerInfo| peer.current || !peer.active.is_zero();
-    replicas.filter(move |peer| !peer.offline && heard(peer) && peer.active < CONTACT_MAX)
-}
-
-/// Returns the head of the log, if the stream has the settings that a log needs and no message is missing.
-pub(super) fn head(info: &Info) -> Result<Position, LogError> {
-    let name = &info.config.name;
-    let broken = broken_rules(&info.config);
-    if !broken.is_empty() {
-        return Err(Fault::CannotOpen.error(format!(
-            "the settings of stream {name} do not suit a log ({}): correct them or name another stream",
-            broken.join(", ")
-        )));
-    }
-    let state = &info.state;
-    if state.messages != state.last_sequence || (state.messages > 0 && state.first_sequence != 1) {
-        return Err(Fault::Damaged.error(format!(
-            "stream {name} holds {} messages with sequence numbers {} to {}, so commits are missing",
-            state.messages, state.first_sequence, state.last_sequence
-        )));
-    }
-    Ok(Position(state.last_sequence))
-}
-
-async fn create(connection: &NatsConnection, address: &Address) -> Result<(), LogError> {
-    let create = async |replicas| {
-        let config = config(&address.stream, replicas);
-        connection.ask::<Info>("STREAM.CREATE", &address.stream, &config).await
-    };
-    let servers = connection.client.server_info().connect_urls.len().max(address.servers.len());
-    let mut made = create(address.replicas.unwrap_or(REPLICAS)).await?;
-    // Use one replica only if fewer servers are known than replicas are needed. Otherwise some servers are down: fail and
-    // let the caller retry, rather than create a stream with less redundancy than the operator expects.
-    if let Response::Err { error } = &made
-        && address.replicas.is_none()
-        && servers < REPLICAS
-        && [ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED, ErrorCode::CLUSTER_NO_PEERS]
-            .contains(&error.error_code())
-    {
-        made = create(1).await?;
-    }
-    match made {
-        Response::Ok(_) => Ok(()),
-        // Another node has created it with a different number of replicas.
-        Response::Err { error } if error.error_code() == ErrorCode::STREAM_NAME_EXIST => Ok(()),
-        Response::Err { error } => Err(rejection("create", address, &error)),
+    fn rejection(&self, action: &str, error: &Error) -> LogError {
+        let fault = match error.error_code() {
+            ErrorCode::JETSTREAM_NOT_ENABLED
+            | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT
+            | ErrorCode::STREAM_SUBJECT_OVERLAP
+            | ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED => Fault::CannotOpen,
+            // Any other error may pass.
+            _ => Fault::Unreachable,
+        };
+        fault.error(format!("NATS rejected the request to {action} stream {}: {error}", self.address.stream))
     }
 }
 
-/// The settings of a new stream: it keeps all messages in order on disk, and nothing can be deleted.
-fn config(stream: &str, replicas: usize) -> Config {
-    let commits = commits_subject(stream);
+/// The leader and the replicas that it is in contact with. Other replicas acknowledge nothing. A new leader reports a contact
+/// time of zero for a replica that it has not heard from since its election, for example the leader that it replaced.
+pub(super) fn servers_in_contact(info: &Info) -> Vec<&str> {
+    let Some(cluster) = &info.cluster else { return vec![] };
+    let is_heard = |peer: &&PeerInfo| peer.active < CONTACT_MAX && (peer.current || !peer.active.is_zero());
+    let replicas = cluster.replicas.iter().filter(|peer| !peer.offline).filter(is_heard);
+    let mut names: Vec<_> = replicas.map(|peer| &*peer.name).collect();
+    names.sort_unstable();
+    names.extend(cluster.leader.as_deref());
+    names
+}
+
+/// The settings of a new stream. By default it keeps all messages in order on disk.
+fn config(address: &Address, replicas: usize) -> Config {
     Config {
-        name: stream.into(),
+        name: address.stream.clone(),
         description: Some("The log of a petstore: one message per commit".into()),
-        subjects: vec![commits.clone()],
-        retention: RetentionPolicy::Limits,
-        storage: StorageType::File,
+        subjects: vec![address.subject("commits")],
         num_replicas: replicas,
-        max_messages: -1,
-        max_bytes: -1,
-        max_messages_per_subject: -1,
-        max_consumers: -1,
         discard: DiscardPolicy::New,
         deny_delete: true,
         deny_purge: true,
         allow_direct: true,
         republish: Some(Republish {
-            source: commits,
-            destination: stored_subject(stream),
+            source: address.subject("commits"),
+            destination: address.subject("stored"),
             headers_only: true,
         }),
         ..Config::default()
     }
 }
 
-fn broken_rules(config: &Config) -> Vec<&'static str> {
+/// Returns the head of the log, if the settings of the stream keep every commit, and no message is missing.
+pub(super) fn head(Info { config, state, .. }: &Info) -> Result<Position, LogError> {
+    let (name, commits) = (&config.name, format!("petstore.{}.commits", config.name));
     let rules = [
-        (
-            config.subjects == [commits_subject(&config.name)],
-            "its only subject must be petstore.NAME.commits",
-        ),
+        (config.subjects == [commits], "its only subject must be petstore.NAME.commits"),
         (config.retention == RetentionPolicy::Limits, "retention must be limits"),
         (config.storage == StorageType::File, "storage must be file"),
         (config.persist_mode != Some(PersistenceMode::Async), "persist_mode must not be async"),
@@ -188,28 +166,20 @@ fn broken_rules(config: &Config) -> Vec<&'static str> {
         (config.discard == DiscardPolicy::New, "discard must be new"),
         (config.deny_delete, "deny_delete must be set"),
         (config.deny_purge, "deny_purge must be set"),
-        (!config.allow_rollup, "allow_rollup_hdrs must not be set"),
-        (!config.allow_message_ttl, "allow_msg_ttl must not be set"),
-        (!config.allow_message_counter, "allow_msg_counter must not be set"),
-        (!config.allow_message_schedules, "allow_msg_schedules must not be set"),
-        (!config.no_ack, "no_ack must not be set"),
-        (!config.sealed, "it must not be sealed"),
-        (config.mirror.is_none(), "it must not be a mirror"),
-        (config.sources.as_ref().is_none_or(Vec::is_empty), "it must have no sources"),
-        (config.subject_transform.is_none(), "it must have no subject_transform"),
         (config.first_sequence.is_none_or(|first| first <= 1), "first_seq must be 1"),
     ];
-    rules.into_iter().filter_map(|(kept, rule)| (!kept).then_some(rule)).collect()
-}
-
-fn rejection(action: &str, address: &Address, error: &Error) -> LogError {
-    let fault = match error.error_code() {
-        ErrorCode::JETSTREAM_NOT_ENABLED
-        | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT
-        | ErrorCode::STREAM_SUBJECT_OVERLAP
-        | ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED => Fault::CannotOpen,
-        // Any other error may pass: a newly elected leader, for example, may not know of the stream yet.
-        _ => Fault::Unreachable,
-    };
-    fault.error(format!("NATS rejected the request to {action} stream {}: {error}", address.stream))
+    let broken: Vec<_> = rules.iter().filter(|(is_kept, _)| !is_kept).map(|(_, rule)| *rule).collect();
+    if !broken.is_empty() {
+        return Err(Fault::CannotOpen.error(format!(
+            "the settings of stream {name} do not suit a log ({}): correct them or name another stream",
+            broken.join(", ")
+        )));
+    }
+    if state.messages != state.last_sequence || (state.messages > 0 && state.first_sequence != 1) {
+        return Err(Fault::Damaged.error(format!(
+            "stream {name} holds {} messages with sequence numbers {} to {}, so commits are missing",
+            state.messages, state.first_sequence, state.last_sequence
+        )));
+    }
+    Ok(Position(state.last_sequence))
 }

@@ -4,7 +4,8 @@
 use application::ports::{Fault, LogError};
 use tokio_postgres::{Client, Error, error::SqlState};
 
-use super::{IfMissing, error_mapping};
+use super::error_mapping;
+use crate::event_log::IfMissing;
 
 const VERSION: i32 = 1;
 

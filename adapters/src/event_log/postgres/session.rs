@@ -22,7 +22,8 @@ use tokio::{
 };
 use tokio_postgres::{AsyncMessage, Client, Connection, Error, NoTls, Statement, types::Type};
 
-use super::{IfMissing, durability, error_mapping, schema, settings::Target};
+use super::{durability, error_mapping, schema, settings::Target};
+use crate::event_log::IfMissing;
 
 /// The statement timeout of the server: a little shorter than that of the client, so that no statement runs after the
 /// client has given up. No statement waits longer than an append for a lock.
