@@ -121,7 +121,7 @@ impl Tail {
                     end.next_poll = Instant::now() + (end.found.elapsed() / 2).clamp(POLL_MIN, POLL_MAX);
                 }
                 // The readers get the error: they read after their timeout.
-                drop(self.advance().await);
+                drop(self.read_next().await);
             }
         }
     }
