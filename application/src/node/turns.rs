@@ -48,6 +48,9 @@ const FAR_WAIT: Duration = Duration::from_millis(250);
 /// How long the use of a break makes the next ones more frequent.
 const USE_MEMORY: Duration = Duration::from_secs(2);
 
+/// How long a node waits for its turn, well below the timeout of a client.
+const TURN_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The commits that one node has seen, and the turns that follow from them. Commits of a replay do not count.
 #[derive(Debug)]
 pub(crate) struct Turns {
@@ -162,6 +165,12 @@ impl Turns {
         self.newest = Some(Arrival { position, author, at, followed_by });
     }
 
+    /// How long this node waits for its turn: less after each race that it has lost, so that a client is not kept waiting by
+    /// a few long waits.
+    pub(crate) fn timeout(&self) -> Duration {
+        TURN_TIMEOUT / (1 + self.lost)
+    }
+
     /// When this node may append. `None` is at once.
     pub(crate) fn due(&self) -> Option<Instant> {
         let newest = self.newest?;
@@ -217,13 +226,13 @@ impl Turns {
     }
 
     /// How long a node outside the ring waits: until the next break, or until the others are silent for longer than usual.
-    /// Of many nodes that wake together, few choose the same time.
+    /// It waits less after several lost races. Of many nodes that wake together, few choose the same time.
     fn outside_wait(&self, newest: Arrival) -> Duration {
         let mut hasher = DefaultHasher::new();
         (self.me, newest.position).hash(&mut hasher);
         let choices = u64::from(self.lost) + 4;
         let jitter = self.slot() / 12 * u32::try_from(hasher.finish() % choices).unwrap_or(u32::MAX);
-        let quiet_time = self.slot() / 12 * 8;
+        let quiet_time = self.slot() / 12 * 8 / self.lost.max(1);
         let may_be_distant = self.waiting_since.is_some_and(|since| since + FAR_WAIT <= newest.at);
         let ends_block = newest.position.0.is_multiple_of(BLOCK);
         match newest.followed_by {

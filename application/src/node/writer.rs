@@ -43,8 +43,6 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// The delays between probes of an engine that rejects commits. They grow, because a probe may trigger the election of
 /// a new leader.
 const PROBE: Backoff = Backoff::new(RETRY_DELAY, Duration::from_secs(4));
-/// How long a node waits for its turn, well below the timeout of a client.
-const TURN_TIMEOUT: Duration = Duration::from_secs(2);
 /// The interval at which an idle writer checks whether it may write.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of yields before a commit is made of the requests that have arrived (docs/decisions/0012).
@@ -153,10 +151,10 @@ impl Writer {
         }
     }
 
-    /// Waits for the turn of this node, but not longer than [`TURN_TIMEOUT`] or until the store is closed. Requests that
+    /// Waits for the turn of this node, but not longer than [`Turns::timeout`] or until the store is closed. Requests that
     /// arrive in the meantime share the next commit.
     async fn wait_for_turn(&self) {
-        let latest = Instant::now() + TURN_TIMEOUT;
+        let latest = Instant::now() + self.follower.turns.borrow().timeout();
         let mut turns = self.follower.turns.subscribe();
         let begins_to_wait =
             self.follower.turns.send_if_modified(|turns| turns.begin_waiting(Instant::now()));
