@@ -32,7 +32,7 @@ const SLOT_MAX: Duration = Duration::from_secs(2);
 /// A node is remembered for two rounds after its last commit, within these limits.
 const MEMORY_MIN: Duration = Duration::from_secs(1);
 const MEMORY_MAX: Duration = Duration::from_mins(1);
-/// A break can follow only a commit whose position is a multiple of this.
+/// Regular breaks follow only commits whose position is a multiple of this.
 const BLOCK: u64 = 16;
 /// The minimum time between two short breaks. The actual time is up to twice as long, and at least two blocks.
 const SHORT_BREAK_INTERVAL: Interval =
@@ -47,7 +47,6 @@ const FAR: Duration = Duration::from_millis(20);
 const FAR_WAIT: Duration = Duration::from_millis(250);
 /// How long the use of a break makes the next ones more frequent.
 const USE_MEMORY: Duration = Duration::from_secs(2);
-
 /// How long a node waits for its turn, well below the timeout of a client.
 const TURN_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -213,7 +212,7 @@ impl Turns {
         u32::try_from(size).unwrap_or(u32::MAX)
     }
 
-    /// Whether this node waits for a break of the only node in the ring, and none can follow this commit.
+    /// Whether this node waits for a break of the only node in the ring, and no regular one can follow this commit.
     fn skips(&self, position: Position) -> bool {
         let is_outside = self.waiting_since.is_some() && !self.is_in_ring();
         is_outside && self.ring_size() == 1 && !position.0.is_multiple_of(BLOCK)
