@@ -108,7 +108,9 @@ fn nginx_terminates_tls_in_front_of_the_service() {
 
 #[test]
 fn the_container_image_is_sound_and_runs_without_root() {
-    succeed(python_tool("hadolint").arg(file("Dockerfile")));
+    succeed(python_tool("hadolint").arg(root().join("Dockerfile")));
+    let schema = ["--builtin-schema", "vendor.compose-spec"];
+    succeed(python_tool("check-jsonschema").args(schema).arg(root().join("compose.yaml")));
     let directory = tempfile::tempdir().unwrap();
     let context = directory.path().join("image");
     succeed(Command::new(file("collect-image")).arg(&context).arg(program()));
@@ -148,7 +150,7 @@ fn every_variable_in_the_files_is_a_setting_of_the_service() {
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut found = 0;
     let units = "petstore.service petstore-backup.service petstore-copy.service petstore-verify.service";
-    for name in units.split(' ').chain(["Dockerfile", "kubernetes.yaml", "debian/default"]) {
+    for name in units.split(' ').chain(["../../Dockerfile", "kubernetes.yaml", "debian/default"]) {
         let text = text(name);
         for variable in text.split("PETSTORE_").skip(1) {
             let end = variable.find(|c: char| c != '_' && !c.is_ascii_uppercase()).unwrap_or(variable.len());

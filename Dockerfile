@@ -1,12 +1,13 @@
-# A container with nothing but the binary and the few files that it needs: no shell, no package manager, no root.
-#
-#   docs/deploy/collect-image target/image        # collects the files, after cargo build --features servers --profile dist
-#   docker build --file docs/deploy/Dockerfile --tag petstore target/image
-#   docker run --read-only --cap-drop ALL --volume petstore:/var/lib/petstore --publish 127.0.0.1:8080:8080 petstore
-FROM scratch
+# Builds petstore from source into an image with nothing but the binary and the few files that it needs: no shell, no package
+# manager, no root. `docker compose up` runs it; docs/deploy.md has the commands without Compose.
+FROM rust:1.95-slim-bookworm AS build
+WORKDIR /source
+COPY . .
+RUN cargo build --locked --package bin --features servers --release && docs/deploy/collect-image /image
 
-COPY --chown=0:0 root/ /
-COPY --chown=65532:65532 data/ /var/lib/
+FROM scratch
+COPY --from=build --chown=0:0 /image/root/ /
+COPY --from=build --chown=65532:65532 /image/data/ /var/lib/
 
 USER 65532:65532
 WORKDIR /var/lib/petstore
