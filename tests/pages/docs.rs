@@ -90,7 +90,7 @@ fn the_page_fits_a_phone_and_is_dark_for_those_who_want_it() {
 }
 
 #[test]
-fn the_operations_come_before_the_prose_and_show_what_is_deprecated_or_reserved() {
+fn how_it_works_is_folded_and_operations_show_what_is_deprecated_or_reserved() {
     let app = App::start();
     let browser = Browser::start();
     browser.open(&format!("http://{}/docs", app.address()));

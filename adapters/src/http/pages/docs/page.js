@@ -20,11 +20,13 @@ const chooseTheme = () => document.documentElement.classList.toggle("dark-mode",
 dark.addEventListener("change", chooseTheme);
 chooseTheme();
 
-// The operations come first: of the introduction only the first paragraph stays above them (see page.css). Copies are
-// made, because the originals belong to Swagger UI.
+// Above the operations stands the first paragraph of the introduction; the others are folded (see page.css). Copies are made,
+// because the originals belong to Swagger UI.
 const foldIntroduction = () => {
+  const about = document.querySelector("#about");
   const paragraphs = [...document.querySelectorAll(".info .renderedMarkdown p")].slice(1);
-  document.querySelector("#about").append(...paragraphs.map((paragraph) => paragraph.cloneNode(true)));
+  about.append(...paragraphs.map((paragraph) => paragraph.cloneNode(true)));
+  document.querySelector(".information-container").after(about);
 };
 
 SwaggerUIBundle({

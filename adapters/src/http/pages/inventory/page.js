@@ -119,7 +119,8 @@ const view = {
     element("next").disabled = this.next === null;
     const kind = this.status ? `${this.status} pets` : "pets";
     const all = this.total === 1 ? kind.slice(0, -1) : kind;
-    element("page-number").textContent = `${this.total.toLocaleString("en")} ${all}, page ${this.trail.length}`;
+    element("pets-title").textContent = `${this.total.toLocaleString("en")} ${all}`;
+    element("page-number").textContent = `Page ${this.trail.length}`;
     element("caption").textContent = `${kind}, page ${this.trail.length}`;
     element("empty").hidden = pets.length > 0;
     element("empty").textContent = `There are no ${kind} here.`;
