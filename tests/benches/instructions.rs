@@ -1,5 +1,6 @@
-//! The cost of one request in the whole binary, counted by callgrind: instructions and allocations of a list, a get and a
-//! create over one kept-alive connection, with authentication, a rate limit and metrics, on the memory engine.
+//! A guard against accidents, and no goal: the cost of one request in the whole binary, counted by callgrind. Instructions
+//! and allocations of a list, a get and a create over one kept-alive connection, with authentication, a rate limit and
+//! metrics, on the memory engine.
 //!
 //! `tests/instructions` builds the program, runs this and compares the counts with `instructions.txt`. Unlike times,
 //! counts are the same on a busy machine; they differ between compilers, C libraries and processors. The

@@ -2,12 +2,13 @@
 //! replays the whole log.
 //!
 //! `cargo bench --package tests --bench start -- --pets 10000000 --directory target/ten-million` fills a store for each engine, or
-//! uses the one that an earlier run has left in the directory, and starts the service on it. Only ratios between runs on the same
-//! machine mean something.
+//! uses the one that an earlier run has left in the directory, and starts the service on it. `--engines sled,sqlite,s3` adds object
+//! storage, whose server shares the cores. Only ratios between runs on the same machine mean something.
 
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -15,13 +16,14 @@ use std::{
 use application::{
     OwnerId, RequestKey,
     log::{commit::Entry, contract},
+    ports::EventLog,
 };
 use clap::Parser;
 use domain::{
     CategoryId, NewPet,
     test_values::{added, numbered},
 };
-use harness::{App, history, open_embedded, packaged_program};
+use harness::{App, Gateway, PACKAGED, append_in_batches, built, history, open_embedded};
 use tokio::runtime::Runtime;
 
 #[derive(Parser)]
@@ -41,9 +43,6 @@ struct Arguments {
     /// The engines to compare.
     #[arg(long, value_delimiter = ',', default_value = "sled,sqlite")]
     engines: Vec<String>,
-    /// The build to start instead of the release build of these sources.
-    #[arg(long)]
-    program: Option<PathBuf>,
     /// How often each start is measured.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
@@ -62,24 +61,21 @@ fn main() {
         || temporary.path().to_owned(),
         |given| Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(given),
     );
-    let program = arguments.program.as_deref().unwrap_or_else(|| packaged_program());
+    let program = built(PACKAGED);
     println!(
         "{:<8} {:<18} {:>10} {:>9} {:>9} {:>8} {:>9} {:>14}",
         "engine", "start", "pets", "open, s", "ready, s", "CPU, s", "RSS, MB", "RSS/pet, bytes"
     );
     let runtime = Runtime::new().expect("a runtime");
     for engine in &arguments.engines {
-        let path = directory.join(format!("{engine}-{}-{}", arguments.pets, arguments.keys));
-        if !path.exists() {
-            fill(engine, &path, &arguments);
-        }
+        let store = store(&runtime, engine, &directory, &arguments);
         for _ in 0..arguments.rounds {
             for (kind, is_killed_next) in [("after a clean stop", true), ("after kill -9", false)] {
                 // Opening the log itself also closes it properly: the time that is the engine's own.
                 let begun = Instant::now();
-                runtime.block_on(async { open_embedded(engine, &path.join("log")).close().await });
+                runtime.block_on(async { open(&store).await.close().await });
                 let opening = begun.elapsed();
-                let started = start(program, engine, &path, is_killed_next);
+                let started = start(&program, &store, is_killed_next);
                 println!(
                     "{engine:<8} {:<18} {:>10} {:>9.2} {:>9.2} {:>8.2} {:>9.0} {:>14.1}",
                     kind,
@@ -95,21 +91,44 @@ fn main() {
     }
 }
 
-fn fill(engine: &str, path: &Path, arguments: &Arguments) {
-    let unfinished = path.with_extension("unfinished");
-    // An earlier run was interrupted.
-    let _ = fs::remove_dir_all(&unfinished);
-    fs::create_dir_all(&unfinished).expect("the directory can be written");
-    let runtime = Runtime::new().expect("a runtime");
-    let _entered = runtime.enter();
-    let log = open_embedded(engine, &unfinished.join("log"));
+/// The URL of a store with these pets.
+fn store(runtime: &Runtime, engine: &str, directory: &Path, arguments: &Arguments) -> String {
+    if engine == "s3" {
+        let url = Gateway::shared().url();
+        runtime.block_on(fill(&url, arguments));
+        return url;
+    }
+    let path = directory.join(format!("{engine}-{}-{}", arguments.pets, arguments.keys));
+    let url = |path: &Path| format!("{engine}:{}", path.join("log").display());
+    if !path.exists() {
+        let unfinished = path.with_extension("unfinished");
+        // An earlier run was interrupted.
+        let _ = fs::remove_dir_all(&unfinished);
+        fs::create_dir_all(&unfinished).expect("the directory can be written");
+        runtime.block_on(fill(&url(&unfinished), arguments));
+        fs::rename(unfinished, &path).expect("the directory can be renamed");
+    }
+    url(&path)
+}
+
+async fn open(store: &str) -> Arc<dyn EventLog> {
+    match store.split_once(':').expect("a URL") {
+        ("s3", _) => Arc::new(Gateway::shared().open(store).await),
+        (engine, path) => open_embedded(engine, Path::new(path)),
+    }
+}
+
+async fn fill(store: &str, arguments: &Arguments) {
+    let log = open(store).await;
     let commits = (arguments.pets / arguments.per_commit).cast_unsigned();
     let entry = |id| entry(id, arguments.pets - arguments.keys);
-    runtime.block_on(async {
-        contract::append_all(&*log, history(commits, arguments.per_commit, entry)).await;
-        log.close().await;
-    });
-    fs::rename(unfinished, path).expect("the directory can be renamed");
+    let records = history(commits, arguments.per_commit, entry);
+    if store.starts_with("s3:") {
+        append_in_batches(&*log, records).await;
+    } else {
+        contract::append_all(&*log, records).await;
+    }
+    log.close().await;
 }
 
 fn entry(id: i64, keys_after: i64) -> Entry {
@@ -129,11 +148,12 @@ struct Started {
     memory: f64,
 }
 
-fn start(program: &Path, engine: &str, path: &Path, is_killed_next: bool) -> Started {
-    let log = path.join("log");
+fn start(program: &Path, store: &str, is_killed_next: bool) -> Started {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let store = format!("{engine}:{}", log.display());
-    let mut app = App::stopped_on(program, &store, directory, &["--admin-listen", "127.0.0.1:0"]);
+    let mut app = App::stopped_on(program, store, directory, &["--admin-listen", "127.0.0.1:0"]);
+    if store.starts_with("s3:") {
+        app.run_by(&Gateway::shared().wrapper());
+    }
     let begun = Instant::now();
     app.begin();
     if let Err(ended) = app.wait_until_listening() {

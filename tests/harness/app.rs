@@ -175,6 +175,11 @@ impl App {
         Call::new(self.admin(), "GET", "/metrics").send().text().to_owned()
     }
 
+    /// The value of a series in its metrics.
+    pub fn metric(&self, series: &str) -> f64 {
+        value_of(series, &self.metrics())
+    }
+
     /// Waits until the service is ready.
     pub fn wait_until_ready(&self) {
         let log = self.directory.path().join("stderr");
@@ -413,6 +418,12 @@ impl App {
     fn child(&mut self) -> &mut Child {
         self.child.as_mut().expect("the service was started")
     }
+}
+
+/// The value of a series in metrics.
+pub fn value_of(series: &str, metrics: &str) -> f64 {
+    let value = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("{series} in {metrics}")).parse().expect("a number")
 }
 
 impl Drop for App {

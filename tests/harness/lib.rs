@@ -17,7 +17,7 @@ mod proxy;
 mod startup;
 mod tools;
 
-pub use app::App;
+pub use app::{App, value_of};
 pub use browser::Browser;
 pub use ceph::{ACCESS_KEY, Gateway, SECRET_KEY, wrapper};
 pub use chance::Chance;
@@ -31,8 +31,8 @@ pub use nats::{NatsCluster, NatsServer, NatsSync};
 pub use node::{all_pets, create, open_node, owner, pet_named, serve_node};
 pub use postgres::PostgresServer;
 pub use program::{
-    Finished, Running, digest, eventually, eventually_ok, exported, finished, free_port, key_file, one_file,
-    packaged_program, petstore, program, serve, signal, wait_until,
+    Finished, PACKAGED, Running, built, digest, eventually, eventually_ok, exported, finished, free_port,
+    key_file, number, one_file, petstore, program, serve, signal, wait_until,
 };
 pub use proxy::{CutProxy, DelayProxy};
 pub use startup::Startup;

@@ -9,6 +9,7 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    str::FromStr,
     sync::{Mutex, OnceLock},
     thread,
     time::{Duration, Instant},
@@ -27,28 +28,27 @@ const RESERVED_PORTS: u16 = 100;
 /// How often to look again for something that must happen soon.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
 
+/// The command of cargo that builds the program for packages.
+pub const PACKAGED: &str = "build --profile dist --package bin --features servers";
+
 /// The program, built from the sources as they are now, unless `TEST_PROGRAM` names another one.
 pub fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     // With the same selection as the tests themselves, so that dependencies are compiled once for both.
-    let build = || build("petstore", &["--workspace", "--all-features", "--bins", "--tests"]);
-    PROGRAM.get_or_init(|| env::var_os("TEST_PROGRAM").map_or_else(build, PathBuf::from))
+    PROGRAM.get_or_init(|| built("build --workspace --all-features --bins --tests"))
 }
 
-/// The program as it is packaged, for benchmarks.
-pub fn packaged_program() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        build("petstore", &["--package", "bin", "--features", "servers", "--profile", "dist"])
-    })
+/// The program as this command of cargo builds it, unless `TEST_PROGRAM` names another one.
+pub fn built(command: &str) -> PathBuf {
+    env::var_os("TEST_PROGRAM").map_or_else(|| build("petstore", command), PathBuf::from)
 }
 
 /// The example `one_file`.
 pub fn one_file() -> PathBuf {
-    build("one_file", &["--workspace", "--all-features", "--example", "one_file"])
+    build("one_file", "build --workspace --all-features --example one_file")
 }
 
-fn build(name: &str, selection: &[&str]) -> PathBuf {
+fn build(name: &str, command: &str) -> PathBuf {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     // These variables of the running test would make cargo run build scripts again.
     for (name, _) in env::vars()
@@ -57,8 +57,8 @@ fn build(name: &str, selection: &[&str]) -> PathBuf {
         cargo.env_remove(name);
     }
     let built = cargo
-        .args(["build", "--message-format", "json"])
-        .args(selection)
+        .args(command.split(' '))
+        .args(["--message-format", "json"])
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace is the parent"))
         .stderr(Stdio::inherit())
         .output()
@@ -146,6 +146,12 @@ pub fn finished(command: &mut Command) -> Finished {
         stdout: String::from_utf8(output.stdout).expect("standard output is UTF-8"),
         stderr: String::from_utf8(output.stderr).expect("standard error is UTF-8"),
     }
+}
+
+/// The number in an environment variable, if it is set.
+pub fn number<T: FromStr>(variable: &str) -> Option<T> {
+    let text = env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} must be a number, not {text:?}")))
 }
 
 /// Sends a signal by name.

@@ -1,82 +1,51 @@
-//! Draws throughput and latency against the number of connections.
+//! Draws throughput against the number of connections, both on logarithmic scales.
 
-use std::{fs, path::Path};
+use std::{fmt::Write as _, fs, path::Path};
 
-use plotters::{coord::Shift, prelude::*};
+use crate::Point;
 
-use crate::{Point, Row};
-
-const SIZE: (u32, u32) = (900, 460);
-/// The size of the legend of both charts.
-const LEGEND: (usize, u32) = (3, 50);
-const FONT: &str = "sans-serif";
-
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-
-/// Draws one operation, throughput next to latency.
-pub(crate) fn draw(directory: &Path, operation: &str, points: &[Point]) {
-    fs::create_dir_all(directory).expect("the directory for the charts can be made");
-    let word = operation.split(',').next().unwrap_or(operation);
-    let file = directory.join(format!("{word}-by-connections.svg"));
-    let area = SVGBackend::new(&file, SIZE).into_drawing_area();
-    area.fill(&WHITE).expect("the chart is written");
-    let (legend, charts) = area.split_vertically(LEGEND.1);
-    draw_legend(&legend, points[0].rows.iter().map(|row| row.name));
-    let (left, right) = charts.split_horizontally(SIZE.0 / 2);
-    draw_chart(&left, &format!("{operation}: requests/s"), points, |row| {
-        row.spread(|measured| measured.rate).median
-    });
-    draw_chart(&right, "p99, ms", points, |row| row.spread(|measured| measured.p99).median);
-    area.present().expect("the chart is written");
-}
-
-/// Above the charts, where no name covers a line.
-fn draw_legend<'a>(area: &Area<'_>, names: impl Iterator<Item = &'a str>) {
-    let (columns, height) = LEGEND;
-    let (width, line) = (pixels(SIZE.0) / pixels(columns), pixels(height) / 2);
-    for (number, name) in names.enumerate() {
-        let left = pixels(number % columns) * width + 20;
-        let middle = pixels(number / columns) * line + line / 2 + 2;
-        let dash = PathElement::new([(left, middle), (left + 18, middle)], color(number).stroke_width(3));
-        let text = Text::new(name, (left + 24, middle - 7), (FONT, 14));
-        area.draw(&dash).and_then(|()| area.draw(&text)).expect("the legend is drawn");
-    }
-}
+/// Of the servers, in their order.
+const COLORS: [&str; 8] =
+    ["#e6194b", "#3cb44b", "#4363d8", "#98c99c", "#9fb0e8", "#f58231", "#911eb4", "#46b0b8"];
+const LABELS: [f64; 13] = [10.0, 100.0, 500.0, 1e3, 2e3, 5e3, 1e4, 2e4, 3e4, 5e4, 1e5, 2e5, 5e5];
 
 #[expect(clippy::cast_precision_loss, reason = "connections are far below 2^52")]
-fn draw_chart(area: &Area<'_>, title: &str, points: &[Point], figure: fn(&Row) -> f64) {
-    let figures = || points.iter().flat_map(|point| point.rows.iter().map(figure));
-    let (low, high) = (figures().fold(f64::INFINITY, f64::min), figures().fold(0.0, f64::max));
-    let (first, last) = (points[0].connections as f64, points[points.len() - 1].connections as f64);
-    let mut chart = ChartBuilder::on(area)
-        .caption(title, (FONT, 15))
-        .margin(10)
-        .margin_right(30)
-        .x_label_area_size(36)
-        .y_label_area_size(60)
-        .build_cartesian_2d((first..last).log_scale(), (low * 0.8..high * 1.3).log_scale())
-        .expect("the axes fit");
-    // Rounded, because 0.1 + 0.2 would get a label of 17 digits.
-    let label = |figure: &f64| format!("{}", (figure * 1e3).round() / 1e3);
-    chart
-        .configure_mesh()
-        .x_desc("connections")
-        .x_label_formatter(&label)
-        .y_label_formatter(&label)
-        .light_line_style(WHITE)
-        .draw()
-        .expect("the axes are drawn");
-    for number in 0..points[0].rows.len() {
-        let line = points.iter().map(|point| (point.connections as f64, figure(&point.rows[number])));
-        let line = LineSeries::new(line, color(number).stroke_width(2));
-        chart.draw_series(line).expect("the line is drawn");
+pub(crate) fn draw(directory: &Path, operation: &str, points: &[Point]) {
+    let rates = || points.iter().flat_map(|point| point.rows.iter().map(crate::Row::rate));
+    let (low, high) = (rates().fold(f64::INFINITY, f64::min) * 0.8, rates().fold(0.0, f64::max) * 1.2);
+    let last = points[points.len() - 1].connections as f64;
+    let x = |connections: usize| 70.0 + 480.0 * (connections as f64).ln() / last.ln().max(1.0);
+    let y = |rate: f64| 390.0 - 350.0 * (rate / low).ln() / (high / low).ln();
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 860 430\" font-family=\"sans-serif\" font-size=\"13\">\n\
+         <rect width=\"860\" height=\"430\" fill=\"white\"/>\n\
+         <text x=\"70\" y=\"22\">{operation}: requests/s by connections</text>\n"
+    );
+    let mut add = |line: String| writeln!(svg, "{line}").expect("a text can grow");
+    for Point { connections, .. } in points {
+        let x = x(*connections);
+        add(format!(
+            "<path d=\"M{x:.0} 40V390\" stroke=\"#ddd\"/><text x=\"{x:.0}\" y=\"410\" text-anchor=\"middle\">{connections}</text>"
+        ));
     }
-}
-
-fn color(number: usize) -> RGBAColor {
-    Palette99::pick(number).to_rgba()
-}
-
-fn pixels(count: impl TryInto<i32>) -> i32 {
-    count.try_into().ok().expect("a chart is small")
+    for rate in LABELS.into_iter().filter(|rate| (low..high).contains(rate)) {
+        let y = y(rate);
+        add(format!(
+            "<path d=\"M70 {y:.0}H550\" stroke=\"#ddd\"/><text x=\"62\" y=\"{:.0}\" text-anchor=\"end\">{rate}</text>",
+            y + 4.0
+        ));
+    }
+    for (number, color) in COLORS.into_iter().enumerate().take(points[0].rows.len()) {
+        let place =
+            |point: &Point| format!("{:.0},{:.0}", x(point.connections), y(point.rows[number].rate()));
+        let line = points.iter().map(place).collect::<Vec<_>>().join(" ");
+        add(format!("<polyline points=\"{line}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"2\"/>"));
+        let (name, y) = (&points[0].rows[number].name, 60 + 20 * number);
+        add(format!("<text x=\"570\" y=\"{y}\" fill=\"{color}\">{name}</text>"));
+    }
+    svg.push_str("</svg>\n");
+    let word = operation.split(',').next().unwrap_or(operation);
+    fs::create_dir_all(directory)
+        .and_then(|()| fs::write(directory.join(format!("{word}-by-connections.svg")), svg))
+        .expect("the chart is written");
 }

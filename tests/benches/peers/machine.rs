@@ -1,4 +1,4 @@
-//! The machine and the build, which the results depend on.
+//! The machine and the builds, which the results depend on.
 
 use std::{
     env, fs,
@@ -7,6 +7,11 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+
+use harness::PACKAGED;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::servers::RELEASE;
 
 const SYNCS: usize = 500;
 
@@ -17,9 +22,6 @@ pub(crate) fn print() {
     let cores = thread::available_parallelism().expect("Linux counts its cores");
     let directory = env::temp_dir().display().to_string();
     let device = output("findmnt", &["-no", "SOURCE", "-T", &directory]);
-    let program = env::current_exe().expect("this program has a path");
-    // target/PROFILE/deps/peers
-    let profile = program.iter().rev().nth(2).expect("cargo built this program").display();
     println!("| | |\n|---|---|");
     println!(
         "| CPU | {}, {cores} cores |",
@@ -33,11 +35,26 @@ pub(crate) fn print() {
         sync_time().as_secs_f64() * 1e3
     );
     println!("| toolchain | {} |", output("rustc", &["-V"]));
-    println!("| profile | `{profile}` |");
+    let built = |command: &str| {
+        let other = env::var("TEST_PROGRAM").map(|program| format!("`{program}`, which was given"));
+        other.unwrap_or_else(|_| format!("`cargo {command}`"))
+    };
+    println!("| petstore | {} |", built(RELEASE));
+    println!("| petstore, dist | {} |", built(PACKAGED));
+    println!(
+        "| peers | `tests/benchmark`: `cargo bench`, with the profile `release` and petstore's allocator |"
+    );
     println!(
         "| commit | {} |",
         output("git", &["describe", "--always", "--exclude=*", "--dirty= + changes"])
     );
+}
+
+/// Raises the soft limit on open files, which all servers and wrk inherit, to the hard one, and returns it.
+pub(crate) fn raise_open_files() -> u64 {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).expect("a soft limit can be raised");
+    maximum.unwrap_or(u64::MAX)
 }
 
 /// Standard output with single spaces.

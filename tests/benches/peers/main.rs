@@ -1,5 +1,6 @@
 //! Measures petstore on sled and on SQLite next to its peers: plain axum with a constant page of 20 pets (the ceiling), axum
-//! on rusqlite with and without group commit, and axum on PostgreSQL.
+//! on rusqlite with and without group commit, and axum on PostgreSQL. petstore appears twice: as the README builds it, like
+//! the peers, and as packages have it (`dist`).
 //!
 //! `tests/benchmark` prints the results; with `--charts docs/benchmarks` it also draws them. `docs/performance.md` explains
 //! the method. Servers share one core, PostgreSQL included; the load generator has the other.
@@ -11,19 +12,25 @@ mod peers;
 mod servers;
 
 use std::{
-    env, fmt,
-    path::Path,
+    fmt,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
+use clap::Parser;
 use load::{Load, Measured};
 use machine::StolenTime;
-use servers::{CEILING, Server, Servers};
+use mimalloc::MiMalloc;
+use servers::{CEILING, GROUP_COMMIT, Server, Servers};
 
-const PETS: usize = 100_000;
-/// Numbers of connections, and how many rounds are measured with each.
-const CONNECTIONS: [(usize, usize); 4] = [(1, 5), (8, 5), MANY, (256, 5)];
-const MANY: (usize, usize) = (64, 9);
+/// That of petstore, with the same features.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+/// The number of connections in the overview.
+const MANY: usize = 64;
+/// The files that a server has open besides its connections.
+const OTHER_FILES: u64 = 200;
 /// A second in which the hypervisor takes more percent of the CPU time is measured again, unless this has happened
 /// [`MOST_REPEATS`] times.
 const MOST_STOLEN: f64 = 2.0;
@@ -31,6 +38,28 @@ const MOST_REPEATS: usize = 600;
 static REPEATS: AtomicUsize = AtomicUsize::new(0);
 /// How many different pages and pets the clients choose from.
 const PATHS: usize = 997;
+
+#[derive(Parser)]
+struct Arguments {
+    /// How often each server is measured with each number of connections.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// The numbers of connections, 1 and 64 among them.
+    #[arg(long, value_delimiter = ',', default_value = "1,8,64,256,1024,4096")]
+    connections: Vec<usize>,
+    /// How many pets every store has at first.
+    #[arg(long, default_value_t = 100_000)]
+    pets: usize,
+    /// Where to draw the charts.
+    #[arg(long)]
+    charts: Option<PathBuf>,
+    /// Serves a peer on this store.
+    #[arg(long, hide = true, num_args = 2, value_names = ["PEER", "STORE"])]
+    serve: Vec<String>,
+    /// Given by `cargo bench`.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
 
 #[derive(Clone, Copy)]
 enum Operation {
@@ -51,8 +80,8 @@ impl Operation {
         }
     }
 
-    fn load(self, connections: usize) -> Load {
-        let ids = (0..PATHS).map(|number| number * PETS / PATHS + 1);
+    fn load(self, connections: usize, pets: usize) -> Load {
+        let ids = (0..PATHS).map(|number| number * pets / PATHS + 1);
         match self {
             Self::List => {
                 Load::get(ids.map(|id| format!("/v1/pets?status=available&after={id}")), connections)
@@ -72,39 +101,54 @@ struct Point {
 /// The results of one server.
 struct Row {
     name: &'static str,
+    is_petstore: bool,
     rounds: Vec<Measured>,
 }
 
-/// A median with the lowest and the highest value.
+/// A figure, with the lowest and the highest value of a round.
 struct Spread {
     low: f64,
-    median: f64,
+    figure: f64,
     high: f64,
 }
 
 fn main() {
-    let arguments: Vec<String> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["--serve", peer, pets, store] => peers::serve(peer, pets.parse().expect("a number of pets"), store),
-        // Cargo runs benchmarks in the directory of their package.
-        ["--charts", directory] => {
-            run(Some(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(directory)));
-        }
-        [] => run(None),
-        _ => panic!("expected no argument or --charts DIRECTORY, not {arguments:?}"),
+    let arguments = Arguments::parse();
+    match &arguments.serve[..] {
+        [peer, store] => peers::serve(peer, arguments.pets, store),
+        _ => run(arguments),
     }
 }
 
-fn run(charts: Option<&Path>) {
+fn run(Arguments { rounds, mut connections, pets, charts, .. }: Arguments) {
     println!("# Benchmark results\n");
     machine::print();
-    let servers = Servers::start(PETS);
-    let rounds = CONNECTIONS.map(|(connections, rounds)| format!("{rounds} with {connections}"));
-    println!("\n{PETS} pets. Medians of rounds of one second (lowest–highest).");
-    println!("Rounds by number of connections: {}.", rounds.join(", "));
-    let [lists, gets, creates] = Operation::ALL.map(|operation| measure_and_print(&servers.all, operation));
-    print_overview([&lists, &gets, &creates].map(|points| rows(points, MANY.0)));
-    summarize(&servers, &creates);
+    println!(
+        "\n{pets} pets. Medians of {rounds} rounds of one second, of two from 1,024 connections on (lowest–highest)."
+    );
+    println!("A ratio is that of the two medians (lowest–highest of one round).");
+    let open_files = machine::raise_open_files();
+    connections.retain(|&count| {
+        let is_possible = count as u64 + OTHER_FILES <= open_files;
+        if !is_possible {
+            println!(
+                "{count} connections are skipped: the limit on open files is {open_files} (`ulimit -Hn`)."
+            );
+        }
+        is_possible
+    });
+    let servers = Servers::start(pets);
+    let results = Operation::ALL.map(|operation| {
+        println!("\n## {}\n", operation.name());
+        println!(
+            "| connections | server | requests/s | / ceiling | p50, ms | p99, ms |\n|--:|---|--:|--:|--:|--:|"
+        );
+        let measure = |&connections| measure(&servers.all, operation, connections, pets, rounds);
+        connections.iter().map(measure).collect::<Vec<_>>()
+    });
+    print_overview(&results);
+    print_losses(&results);
+    print_summary(&servers, &results[Operation::Create as usize], rounds);
     let repeats = REPEATS.load(Relaxed);
     println!(
         "- seconds measured again because the hypervisor took more than {MOST_STOLEN} % of them: {repeats}"
@@ -113,39 +157,37 @@ fn run(charts: Option<&Path>) {
         println!("- **The machine was too busy: the last figures are those of disturbed seconds.**");
     }
     if let Some(directory) = charts {
-        for (operation, points) in Operation::ALL.into_iter().zip([lists, gets, creates]) {
-            charts::draw(directory, operation.name(), &points);
+        // Cargo runs benchmarks in the directory of their package.
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(directory);
+        for (operation, points) in Operation::ALL.into_iter().zip(&results) {
+            charts::draw(&directory, operation.name(), points);
         }
     }
 }
 
-fn measure_and_print(servers: &[Server], operation: Operation) -> [Point; 4] {
-    println!("\n## {}\n", operation.name());
-    println!(
-        "| connections | server | requests/s | / ceiling | p50, ms | p99, ms |\n|--:|---|--:|--:|--:|--:|"
-    );
-    CONNECTIONS.map(|(connections, rounds)| {
-        let rows = measure(servers, operation, connections, rounds);
-        for row in &rows {
-            let Row { name, .. } = row;
-            let (rate, ratio) = (row.spread(|measured| measured.rate), row.ratio_to(&rows[0]));
-            let (p50, p99) = (row.spread(|measured| measured.p50), row.spread(|measured| measured.p99));
-            println!("| {connections} | {name} | {rate} | {ratio} | {p50} | {p99} |");
-        }
-        Point { connections, rows }
-    })
-}
-
 /// Measures in turn, so that the compared figures are a few seconds apart. The ceiling serves the same page every time.
-fn measure(servers: &[Server], operation: Operation, connections: usize, rounds: usize) -> Vec<Row> {
-    let (page, load) = (Load::get(["/v1/pets".into()].into_iter(), connections), operation.load(connections));
-    let mut rows: Vec<Row> = servers.iter().map(|server| Row { name: server.name, rounds: vec![] }).collect();
+fn measure(
+    servers: &[Server],
+    operation: Operation,
+    connections: usize,
+    pets: usize,
+    rounds: usize,
+) -> Point {
+    let page = Load::get(["/v1/pets".into()].into_iter(), connections);
+    let load = operation.load(connections, pets);
+    let row = |server: &Server| Row { name: server.name, is_petstore: server.is_petstore(), rounds: vec![] };
+    let mut rows: Vec<Row> = servers.iter().map(row).collect();
     for _ in 0..rounds {
         for (server, row) in servers.iter().zip(&mut rows) {
             row.rounds.push(measure_once(server, if server.name == CEILING { &page } else { &load }));
         }
     }
-    rows
+    for row in &rows {
+        let [rate, p50, p99] = [|of: &Measured| of.rate, |of: &Measured| of.p50, |of: &Measured| of.p99]
+            .map(|of| row.spread(of));
+        println!("| {connections} | {} | {rate} | {} | {p50} | {p99} |", row.name, row.ratio_to(&rows[0]));
+    }
+    Point { connections, rows }
 }
 
 fn measure_once(server: &Server, load: &Load) -> Measured {
@@ -166,12 +208,12 @@ fn rows(points: &[Point], connections: usize) -> &[Row] {
 }
 
 /// Prints the table that `docs/performance.md` shows.
-fn print_overview([lists, gets, creates]: [&[Row]; 3]) {
-    println!("\n## Overview: requests/s with {} connections (/ ceiling)\n", MANY.0);
+fn print_overview(results: &[Vec<Point>; 3]) {
+    println!("\n## Overview: requests/s with {MANY} connections (/ ceiling)\n");
     println!("| server | list | get | durable create |\n|---|--:|--:|--:|");
+    let [lists, gets, creates] = results.each_ref().map(|points| rows(points, MANY));
     let figures = |rows: &[Row], index: usize| {
-        let (rate, ratio) = (rows[index].spread(|measured| measured.rate), rows[index].ratio_to(&rows[0]));
-        format!("{:.0} ({:.2})", rate.median, ratio.median)
+        format!("{:.0} ({:.2})", rows[index].rate(), rows[index].ratio_to(&rows[0]).figure)
     };
     for (index, Row { name, .. }) in lists.iter().enumerate() {
         let create = if *name == CEILING { "–".to_owned() } else { figures(creates, index) };
@@ -179,70 +221,88 @@ fn print_overview([lists, gets, creates]: [&[Row]; 3]) {
     }
 }
 
-fn summarize(servers: &Servers, creates: &[Point]) {
-    println!("\n## Summary\n");
-    let (ours, peers): (Vec<&Row>, Vec<&Row>) =
-        rows(creates, MANY.0)[1..].iter().partition(|row| row.name.starts_with("petstore"));
-    for ours in ours {
-        for peer in &peers {
-            println!("- durable creates: {} is {} × {}", ours.name, ours.ratio_to(peer), peer.name);
+/// Prints every row of petstore in which a peer is faster. The ceiling stores nothing, and is left out.
+fn print_losses(results: &[Vec<Point>; 3]) {
+    println!("\n## Where petstore loses\n");
+    println!("Each faster peer, with its requests/s divided by those of petstore.\n");
+    println!("| operation | connections | petstore | faster |\n|---|--:|---|---|");
+    for (operation, points) in Operation::ALL.into_iter().zip(results) {
+        for Point { connections, rows } in points {
+            let (ours, peers): (Vec<_>, Vec<_>) = rows[1..].iter().partition(|row| row.is_petstore);
+            for row in ours {
+                let faster = peers.iter().filter(|peer| peer.rate() > row.rate());
+                let faster: Vec<_> =
+                    faster.map(|peer| format!("{} {:.2} ×", peer.name, peer.rate() / row.rate())).collect();
+                if !faster.is_empty() {
+                    println!(
+                        "| {} | {connections} | {} | {} |",
+                        operation.name(),
+                        row.name,
+                        faster.join("; ")
+                    );
+                }
+            }
         }
-    }
-    for row in &rows(creates, 1)[1..] {
-        println!("- one create at a time, p50: {} {} ms", row.name, row.spread(|measured| measured.p50));
-    }
-    for server in servers.petstores() {
-        let (pages, writes) = compare_lists(server);
-        println!("- last page / first page, requests/s: {} {pages}", server.name);
-        println!("- p99 of list under write load / without: {} {writes}", server.name);
     }
 }
 
-/// The throughput of the last page relative to the first, and the p99 of the first page under write load relative to the p99
-/// without.
-fn compare_lists(server: &Server) -> (Spread, Spread) {
-    let (connections, rounds) = MANY;
-    let page = |after| Load::get([format!("/v1/pets?after={after}")].into_iter(), connections);
-    let rounds = (0..rounds).map(|_| {
-        let (first, last) =
-            (measure_once(server, &page(0)), measure_once(server, &page(server.add_pet() - 20)));
-        let writes = server.begin(&Load::create(connections));
-        let busy = measure_once(server, &page(0));
-        writes.finish();
-        (last.rate / first.rate, busy.p99 / first.p99)
-    });
-    let (pages, writes): (Vec<f64>, Vec<f64>) = rounds.unzip();
-    (Spread::of(pages), Spread::of(writes))
+fn print_summary(servers: &Servers, creates: &[Point], rounds: usize) {
+    println!("\n## Summary\n");
+    let single = &rows(creates, 1)[1..];
+    let p50 = |row: &Row| row.spread(|measured| measured.p50).figure;
+    let group_commit = p50(single.iter().find(|row| row.name == GROUP_COMMIT).expect("a peer"));
+    for row in single.iter().filter(|row| row.is_petstore) {
+        let (ours, factor) = (p50(row), p50(row) / group_commit);
+        println!(
+            "- {} one create at a time over the group-commit peer's time: {ours:.3} ms / {group_commit:.3} ms = {factor:.2}",
+            row.name
+        );
+    }
+    let page = |after| Load::get([format!("/v1/pets?after={after}")].into_iter(), MANY);
+    for server in servers.petstores() {
+        let ratio = |_| {
+            let first = measure_once(server, &page(0));
+            measure_once(server, &page(server.add_pet() - 20)).rate / first.rate
+        };
+        let pages = Spread::of((0..rounds).map(ratio).collect());
+        println!("- last page / first page, requests/s: {} {pages}", server.name);
+    }
 }
 
 impl Row {
+    /// The median requests per second, as printed.
+    fn rate(&self) -> f64 {
+        self.spread(|measured| measured.rate).figure.round()
+    }
+
     fn spread(&self, figure: fn(&Measured) -> f64) -> Spread {
         Spread::of(self.rounds.iter().map(figure).collect())
     }
 
-    /// The throughput relative to another server's in the same round.
+    /// The throughput relative to another server's, in the medians and in each round.
     fn ratio_to(&self, other: &Self) -> Spread {
         let rounds = self.rounds.iter().zip(&other.rounds);
-        Spread::of(rounds.map(|(ours, theirs)| ours.rate / theirs.rate).collect())
+        let figure = self.rate() / other.rate();
+        Spread { figure, ..Spread::of(rounds.map(|(ours, theirs)| ours.rate / theirs.rate).collect()) }
     }
 }
 
 impl Spread {
     fn of(mut figures: Vec<f64>) -> Self {
         figures.sort_by(f64::total_cmp);
-        Self { low: figures[0], median: figures[figures.len() / 2], high: figures[figures.len() - 1] }
+        Self { low: figures[0], figure: figures[figures.len() / 2], high: figures[figures.len() - 1] }
     }
 }
 
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let decimals = match self.median {
+        let decimals = match self.figure {
             ..1.0 => 3,
             ..10.0 => 2,
             ..100.0 => 1,
             _ => 0,
         };
-        let Self { low, median, high } = self;
-        write!(f, "{median:.decimals$} ({low:.decimals$}–{high:.decimals$})")
+        let Self { low, figure, high } = self;
+        write!(f, "{figure:.decimals$} ({low:.decimals$}–{high:.decimals$})")
     }
 }

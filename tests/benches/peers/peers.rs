@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    net::SocketAddr,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -19,7 +18,6 @@ use axum::{
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use serde::{Deserialize, Serialize};
 use tokio::{
-    net::TcpListener,
     sync::{mpsc, oneshot},
     task,
 };
@@ -77,7 +75,8 @@ pub(crate) fn serve(peer: &str, pets: usize, store: &str) {
             "postgres" => postgres(store, pets).await,
             _ => panic!("no peer is called {peer}"),
         };
-        let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("a free port");
+        // With the same backlog and socket options as petstore.
+        let listener = adapters::http::listen(([127, 0, 0, 1], 0).into()).expect("a free port");
         println!("{}", listener.local_addr().expect("an address"));
         axum::serve(listener, router).await.expect("it serves until it is killed");
     });

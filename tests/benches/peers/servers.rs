@@ -4,15 +4,20 @@ use std::{
     env,
     io::{BufRead as _, BufReader},
     net::SocketAddr,
+    path::Path,
     process::{self, Command, Stdio},
 };
 
-use harness::{App, PostgresServer, packaged_program};
+use harness::{App, PACKAGED, PostgresServer, built};
 use tempfile::TempDir;
 
-use crate::load::{Load, Measured, Running};
+use crate::load::{Load, Measured};
+
+/// The command of cargo in the README.
+pub(crate) const RELEASE: &str = "build --release";
 
 pub(crate) const CEILING: &str = "plain axum (ceiling)";
+pub(crate) const GROUP_COMMIT: &str = "axum + rusqlite, group commit";
 
 const SERVER_CORE: &str = "0";
 const CLIENT_CORE: &str = "1";
@@ -43,7 +48,7 @@ enum Process {
 impl Servers {
     /// Starts every server on a store of at least this many pets.
     pub(crate) fn start(pets: usize) -> Self {
-        packaged_program();
+        let [release, packaged] = [RELEASE, PACKAGED].map(built);
         // Processes that are started now inherit the core, PostgreSQL's included.
         pin(SERVER_CORE);
         let directory = tempfile::tempdir().expect("a temporary directory");
@@ -52,10 +57,12 @@ impl Servers {
         let database = postgres.create_database();
         let all = vec![
             peer(CEILING, "ceiling", pets, ""),
-            petstore("petstore (sled)", "sled"),
-            petstore("petstore (SQLite)", "sqlite"),
+            petstore("petstore (sled)", &release, "sled"),
+            petstore("petstore (SQLite)", &release, "sqlite"),
+            petstore("petstore (sled), dist", &packaged, "sled"),
+            petstore("petstore (SQLite), dist", &packaged, "sqlite"),
             peer("axum + rusqlite, commit per request", "commit-per-request", pets, &file("requests.db")),
-            peer("axum + rusqlite, group commit", "group-commit", pets, &file("groups.db")),
+            peer(GROUP_COMMIT, "group-commit", pets, &file("groups.db")),
             peer("axum + PostgreSQL", "postgres", pets, &postgres.url(&database)),
         ];
         pin(CLIENT_CORE);
@@ -69,17 +76,17 @@ impl Servers {
     }
 
     pub(crate) fn petstores(&self) -> impl Iterator<Item = &Server> {
-        self.all.iter().filter(|server| matches!(server.process, Process::Petstore(_)))
+        self.all.iter().filter(|server| server.is_petstore())
     }
 }
 
 impl Server {
-    pub(crate) fn begin(&self, load: &Load) -> Running {
-        load.begin(self.address, &self.key)
+    pub(crate) fn is_petstore(&self) -> bool {
+        matches!(self.process, Process::Petstore(_))
     }
 
     pub(crate) fn measure(&self, load: &Load) -> Measured {
-        self.begin(load).finish()
+        load.measure(self.address, &self.key)
     }
 
     /// Adds a pet to this petstore and returns its id.
@@ -89,17 +96,17 @@ impl Server {
     }
 }
 
-fn petstore(name: &'static str, engine: &str) -> Server {
+fn petstore(name: &'static str, program: &Path, engine: &str) -> Server {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let store = format!("{engine}:{}", directory.path().join("store").display());
-    let app = App::start_on(packaged_program(), &store, directory, &FLAGS);
+    let app = App::start_on(program, &store, directory, &FLAGS);
     Server { name, address: app.address(), key: app.key.clone(), process: Process::Petstore(Box::new(app)) }
 }
 
 fn peer(name: &'static str, kind: &str, pets: usize, store: &str) -> Server {
     let program = env::current_exe().expect("this program has a path");
     let mut child = Command::new(program)
-        .args(["--serve", kind, &pets.to_string(), store])
+        .args(["--pets", &pets.to_string(), "--serve", kind, store])
         .stdout(Stdio::piped())
         .spawn()
         .expect("the peer starts");
