@@ -58,7 +58,7 @@ async fn only_a_conflict_counts_as_a_conflict_and_only_a_repetition_as_a_retry()
 
 #[tokio::test(start_paused = true)]
 async fn a_rejected_record_is_reported_and_the_next_one_is_stored() {
-    let log = FaultyLog::with(LogFault::RejectsTheRecord);
+    let log = FaultyLog::with(LogFault::Fails(Fault::TooLarge));
     let store = alone(&log).await;
     assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::TooLarge)));
     assert_eq!(visible(&store), Vec::<i64>::new());

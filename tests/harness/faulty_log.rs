@@ -1,6 +1,8 @@
 //! A memory log that fails in one named way at a time.
 
 use std::{
+    collections::VecDeque,
+    slice,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -41,8 +43,10 @@ pub enum LogFault {
     Overtaken,
     /// Another node stores a commit in an unknown format first, and the response to ours is lost.
     OvertakenByANewerProgram,
-    /// The record is rejected as too large.
-    RejectsTheRecord,
+    /// The record is rejected with this fault. The next read fails with it.
+    Fails(Fault),
+    /// The next read shows nothing.
+    ShowsNothing,
     /// The log closes without having stored the append, and can be used again a little later.
     ClosesBeforeStoring,
     /// The log closes having stored the append, and can be used again a little later.
@@ -80,6 +84,9 @@ pub enum LogFault {
 pub struct FaultyLog {
     log: Mutex<Arc<MemoryLog>>,
     fault: Mutex<LogFault>,
+    /// The faults of the next reads and of the next appended records, which go first, each once.
+    reads: Mutex<VecDeque<LogFault>>,
+    appends: Mutex<VecDeque<LogFault>>,
     /// How often the head still cannot be read.
     closed_for: AtomicUsize,
     /// The outcome of the next append, until which the last commit cannot be seen.
@@ -92,6 +99,20 @@ impl FaultyLog {
         let log = Arc::<Self>::default();
         log.fails_with(fault);
         log
+    }
+
+    /// A log with so many commits, whose next reads and next appended records meet these faults.
+    pub async fn with_next(commits: u64, reads: &[LogFault], appends: &[LogFault]) -> Arc<Self> {
+        let log = Arc::<Self>::default();
+        contract::fill(&*log, Version::START, commits).await;
+        log.appends.lock().extend(appends);
+        log.next_reads(reads);
+        log
+    }
+
+    /// The next reads meet these faults.
+    pub fn next_reads(&self, faults: &[LogFault]) {
+        self.reads.lock().extend(faults);
     }
 
     /// Fails like this from now on.
@@ -130,6 +151,9 @@ impl FaultyLog {
 
     /// The fault of this append. One that concerns a single append is over with it.
     fn fault_of_append(&self) -> LogFault {
+        if let Some(next) = self.appends.lock().pop_front() {
+            return next;
+        }
         let fault = self.fault();
         let is_lasting = matches!(
             fault,
@@ -172,6 +196,11 @@ impl LogSource for FaultyLog {
         if self.hidden_until.lock().is_some() {
             return Ok(vec![]);
         }
+        match self.reads.lock().pop_front() {
+            Some(LogFault::Fails(fault)) => return Err(fault.error("cannot read")),
+            Some(LogFault::ShowsNothing) => return Ok(vec![]),
+            _ => {}
+        }
         if self.fault() == LogFault::SlowReads {
             time::sleep(Duration::from_secs(6)).await;
         }
@@ -212,7 +241,28 @@ impl LogSource for FaultyLog {
 #[async_trait]
 impl EventLog for FaultyLog {
     async fn append(&self, expected: Version, records: &[Record]) -> Result<Position, AppendError> {
-        let log = self.log();
+        let mut head = expected;
+        for record in records {
+            match self.append_one(head, record).await {
+                Ok(_) => head = head.then(record.id),
+                Err(_) if head != expected => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(head.position)
+    }
+
+    async fn check_writable(&self) -> Result<(), LogError> {
+        match self.fault() {
+            LogFault::RejectsEveryAppendAndProbe => Err(rejected()),
+            _ => self.head().await.map(drop),
+        }
+    }
+}
+
+impl FaultyLog {
+    async fn append_one(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
+        let (log, records) = (self.log(), slice::from_ref(record));
         let of_another_node = contract::record_after(
             contract::head_hash(&*log, log.head().await.expect("memory has no faults")).await,
             expected.position.0 + 1,
@@ -226,6 +276,7 @@ impl EventLog for FaultyLog {
             LogFault::None
             | LogFault::ReadsOneRecord
             | LogFault::ReplacedBetweenReads
+            | LogFault::ShowsNothing
             | LogFault::WaitsPanic
             | LogFault::SlowReads
             | LogFault::HeadFails(_) => log.append(expected, records).await,
@@ -253,10 +304,10 @@ impl EventLog for FaultyLog {
                 log.append(expected, records).await
             }
             LogFault::OvertakenByANewerProgram => {
-                log.append(expected, &[in_format(2, &records[0])]).await?;
+                log.append(expected, &[in_format(2, record)]).await?;
                 Err(AppendError::Unclear(lost()))
             }
-            LogFault::RejectsTheRecord => Err(AppendError::NotStored(Fault::TooLarge.error("too large"))),
+            LogFault::Fails(fault) => Err(AppendError::NotStored(fault.error("rejected"))),
             LogFault::RejectsEveryAppend | LogFault::RejectsEveryAppendAndProbe => {
                 Err(AppendError::NotStored(rejected()))
             }
@@ -272,13 +323,6 @@ impl EventLog for FaultyLog {
                 log.append(expected, records).await
             }
             LogFault::AppendsPanic => panic!("the log has a bug"),
-        }
-    }
-
-    async fn check_writable(&self) -> Result<(), LogError> {
-        match self.fault() {
-            LogFault::RejectsEveryAppendAndProbe => Err(rejected()),
-            _ => self.head().await.map(drop),
         }
     }
 }
