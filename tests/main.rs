@@ -34,7 +34,6 @@ mod storage {
     mod log_over_http;
     mod log_tools;
     mod nats;
-    mod nodes;
     mod object_store;
     mod point_in_time;
     mod postgres;

@@ -13,6 +13,8 @@ use harness::{App, Gateway, NatsCluster, NatsSync, PostgresServer, REX, Running,
 const LIMIT: Duration = Duration::from_secs(6);
 /// The age of the head at which a node is out of date.
 const MAX_STALENESS: f64 = 5.0;
+/// The time since the last confirmed head.
+const UNSEEN: &str = "petstore_replica_unseen_seconds";
 
 /// A node on this store, which other nodes may share.
 fn node(store: &str, wrapper: &[String]) -> App {
@@ -60,23 +62,16 @@ fn is_reported_in_time<E>(app: &App, mut engine: E, hang: fn(&mut E), resume: fn
                 assert_eq!(reported.json()["reason"], "the storage engine does not respond");
             }
             app.wait_for_log("not ready");
-            let unseen = unseen(app);
+            let unseen = app.metric(UNSEEN);
             assert!(unseen >= MAX_STALENESS, "the metric says {unseen} s");
             assert_eq!(app.get("/v1/pets/1").status, 200, "reads continue");
             resume(&mut engine);
             app.wait_until_ready();
             app.wait_for_log("ready again");
-            let unseen = self::unseen(app);
+            let unseen = app.metric(UNSEEN);
             assert!(unseen < MAX_STALENESS, "the metric says {unseen} s");
         });
     }
-}
-
-/// The time since the last confirmed head, as the metrics have it.
-fn unseen(app: &App) -> f64 {
-    let metrics = app.metrics();
-    let value = metrics.lines().find_map(|line| line.strip_prefix("petstore_replica_unseen_seconds "));
-    value.expect("a metric of every node").parse().unwrap()
 }
 
 #[test]
@@ -158,6 +153,7 @@ fn a_node_that_may_not_insert_into_postgresql_is_not_ready_for_writes() {
     is_ready_for_reads_only(app, "permission denied for table petstore_commits", || {
         server.sql("postgres", "GRANT INSERT ON petstore_commits TO shop");
     });
+    assert_eq!(server.sql("postgres", "SELECT count(*) FROM petstore_commits"), "1", "no probe was stored");
 }
 
 #[test]

@@ -5,7 +5,6 @@
 
 use std::{
     collections::HashSet,
-    env,
     fs::{self, File},
     path::Path,
     process::{Command, Stdio},
@@ -18,8 +17,8 @@ use std::{
 };
 
 use harness::{
-    App, Call, Finished, PostgresServer, REX, Running, eventually, exported, free_port, key_file, petstore,
-    program, signal, wait_until,
+    App, Call, Finished, PostgresServer, REX, Running, eventually, exported, free_port, key_file, number,
+    petstore, program, signal, wait_until,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -183,31 +182,6 @@ fn an_idle_copy_reports_that_its_target_was_deleted() {
     copying.ended().exits_with(1).says(&format!("{advice}ends at position 2"));
 }
 
-#[test]
-fn a_copy_rejects_another_history() {
-    let (mut app, key, port) = source();
-    let (_directory, target) = target();
-    add(&app, 2);
-    let mut copying = Copying::start(port, &key, &target);
-    copying.wait_for(2);
-    // The same address and keys with another store.
-    app.kill();
-    let first = app.store().to_owned();
-    app.use_store(&format!("sled:{}", app.directory().join("another").display()));
-    app.start_again();
-    copying.ended().exits_with(1).says("different history").says("position 2");
-    add(&app, 3);
-    Copying::start(port, &key, &target)
-        .ended()
-        .exits_with(1)
-        .says("different history at position 2: keep the target, and copy into an empty log");
-    assert_eq!(exported(&target), exported(&first), "the copy is unchanged");
-}
-
-fn from_environment(name: &str, usual: u64) -> u64 {
-    env::var(name).map_or(usual, |text| text.parse().expect("a number"))
-}
-
 /// Pets that were acknowledged.
 #[derive(Default)]
 struct Acknowledged {
@@ -257,7 +231,7 @@ fn back_up(admin: u16, key: &str, file: &Path) {
 
 #[test]
 fn every_backup_under_load_is_whole_and_holds_what_was_acknowledged_before_it_began() {
-    let backups = from_environment("TEST_BACKUPS", 3);
+    let backups = number("TEST_BACKUPS").unwrap_or(3);
     let (mut app, key, admin) = source();
     let directory = tempfile::tempdir().unwrap();
     let file = |number: u64| directory.path().join(format!("{number}.jsonl"));
@@ -292,7 +266,7 @@ fn every_backup_under_load_is_whole_and_holds_what_was_acknowledged_before_it_be
 
 #[test]
 fn a_copy_of_a_killed_service_lacks_no_more_than_its_lag_and_is_served_at_once() {
-    let seconds = from_environment("TEST_COPY_SECONDS", 3);
+    let seconds = number("TEST_COPY_SECONDS").unwrap_or(3);
     let (mut app, key, admin) = source();
     let (_directory, target) = target();
     let copying = Copying::start(admin, &key, &target);

@@ -3,11 +3,13 @@
 
 use std::{
     fs,
+    io::{BufRead as _, BufReader},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
+    process::{Command, Stdio},
 };
 
-use harness::{App, Finished, finished, petstore, program};
+use harness::{App, Finished, PostgresServer, finished, petstore, program};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -147,7 +149,29 @@ fn a_store_in_use_is_not_looked_at() {
 fn a_copy_that_was_looked_at_is_removed() {
     let (directory, temporary) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let store = store_in(directory.path(), "sled", End::Killed);
-    let mut stat = std::process::Command::new(program());
+    let mut stat = Command::new(program());
     finished(stat.args(["log", "stat", "--store", &store]).env("TMPDIR", temporary.path())).exits_with(0);
     assert_eq!(temporary.path().read_dir().unwrap().count(), 0);
+}
+
+#[test]
+fn tail_shows_the_last_commits_and_then_the_new_ones() {
+    let server = PostgresServer::start();
+    let app = App::on(&server.url("postgres"));
+    for count in 1..=12 {
+        app.add(&format!("pet {count}"));
+    }
+    let mut tail = Command::new(program())
+        .args(["log", "tail", "--store", app.store()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(tail.stdout.take().unwrap()).lines().map(Result::unwrap);
+    for count in 3..=12 {
+        assert!(lines.next().unwrap().contains(&format!("\"pet {count}\"")));
+    }
+    app.add("Max");
+    assert!(lines.next().unwrap().contains("\"Max\""));
+    tail.kill().unwrap();
+    tail.wait().unwrap();
 }

@@ -9,21 +9,14 @@ mod quota;
 mod rejection;
 mod settings;
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::{Duration, Instant},
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
 };
 
 use adapters::event_log::nats::NatsLog;
-use application::{
-    LogAccess, PetStore,
-    log::contract,
-    ports::{EventLog, Fault},
-};
-use harness::{CutProxy, NatsCluster, NatsSync, all_pets, create, open_node};
+use application::{LogAccess, PetStore, log::contract, ports::EventLog};
+use harness::{CutProxy, NatsCluster, NatsSync, all_pets, create, eventually_ok, open_node, petstore};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_keeps_the_contract() {
@@ -57,21 +50,22 @@ async fn a_lost_acknowledgement_adds_exactly_one_pet() {
     assert_eq!(log.head().await.map(|head| head.0), Ok(1), "the log holds one commit");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn inspecting_a_missing_log_does_not_create_it() {
+    let cluster = NatsCluster::start(1, NatsSync::Always).await;
+    for _ in 0..2 {
+        let output = petstore(["log", "verify", "--store", &cluster.url("NOWHERE")]).exits_with(1);
+        assert_eq!(output.stderr.trim().lines().count(), 1, "one sentence: {}", output.stderr);
+    }
+}
+
 async fn open(url: &str) -> Arc<dyn EventLog> {
     Arc::new(open_log(url).await)
 }
 
-/// Opens the log, and tries again for as long as the service would when servers have only just been started.
+/// Opens the log. Servers that have only just been started may not respond in time at first.
 async fn open_log(url: &str) -> NatsLog {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        match NatsLog::open(url).await {
-            Ok(log) => return log,
-            Err(error) => {
-                assert!(error.fault == Fault::Unreachable && Instant::now() < deadline, "{error}");
-            }
-        }
-    }
+    eventually_ok("the log is opened", || NatsLog::open(url)).await
 }
 
 /// A node that shares the log with others.

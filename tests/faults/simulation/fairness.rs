@@ -30,12 +30,11 @@ const START_MAX: Duration = Duration::from_secs(10);
 /// The number of clients per node, which send without delays.
 const CLIENTS: usize = 4;
 
-/// The number of creates that each node acknowledged. The nodes stand at these distances from the engine, and each joins when
-/// the ones before it are at full speed.
-pub(crate) fn contest(seed: u64, distances: &[u64]) -> Vec<u64> {
+/// The number of creates that each node acknowledged. Each node joins when the ones before it are at full speed.
+pub(crate) fn contest(seed: u64, nodes: usize) -> Vec<u64> {
     simulate(async {
         let mut chance = Chance::new(seed);
-        let plan = plan(distances);
+        let plan = plan(nodes);
         let engine = Engine::new(&plan, chance.fork(), Arc::new(Journal::new()));
         let mut clients = JoinSet::new();
         let mut shares = Vec::new();
@@ -59,7 +58,7 @@ pub(crate) fn contest(seed: u64, distances: &[u64]) -> Vec<u64> {
 pub(crate) fn first_create_after_a_replay(seed: u64) -> Duration {
     simulate(async {
         let mut chance = Chance::new(seed);
-        let plan = plan(&[0, 0]);
+        let plan = plan(2);
         let engine = Engine::new(&plan, chance.fork(), Arc::new(Journal::new()));
         let [writer, joiner] = [0, 1].map(|index| Node::new(index, engine.clone(), &plan, chance.fork()));
         writer.start().await.expect("the engine has no faults");
@@ -74,10 +73,10 @@ pub(crate) fn first_create_after_a_replay(seed: u64) -> Duration {
     })
 }
 
-fn plan(distances: &[u64]) -> Plan {
+fn plan(nodes: usize) -> Plan {
     Plan {
         access: LogAccess::Shared,
-        nodes: distances.len(),
+        nodes,
         clients: 0,
         requests_per_client: 0,
         think_max: 0,
@@ -85,8 +84,8 @@ fn plan(distances: &[u64]) -> Plan {
         outages: vec![],
         restarts: vec![],
         unfit: None,
-        distances: distances.to_vec(),
-        skews: vec![0; distances.len()],
+        distances: vec![0; nodes],
+        skews: vec![0; nodes],
         clock_jumps: 0,
         read_max: ReadBound::BATCH.records,
         lie: None,
