@@ -3,9 +3,9 @@
 //!
 //! `TEST_FUZZ_CASES=20000 tests/run fuzzing -- --nocapture` is the long run.
 
-use std::{env, fmt::Write as _, fs, thread};
+use std::{fmt::Write as _, fs, thread};
 
-use harness::{App, petstore, python_tool, succeed};
+use harness::{App, number, petstore, python_tool, succeed};
 use serde_json::Value;
 
 /// How many cases at least; the variable asks for more.
@@ -20,7 +20,7 @@ const RESERVED: &str = "/store/orders";
 
 #[test]
 fn every_response_to_a_generated_request_is_described() {
-    let cases = env::var(CASES_VARIABLE).map_or(CASES, |text| text.parse().expect("a number of cases"));
+    let cases = number(CASES_VARIABLE).unwrap_or(CASES);
     let app = App::start();
     let document: Value = serde_json::from_str(&petstore(["openapi"]).stdout).unwrap();
     let paths = document["paths"].as_object().unwrap().iter().filter(|(path, _)| *path != RESERVED);

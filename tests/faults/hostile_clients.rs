@@ -149,18 +149,13 @@ fn unfinished_requests_do_not_shorten_the_time_for_a_body() {
     const PAUSE: Duration = Duration::from_secs(4);
     let app = start(0, &["--admin-listen", "127.0.0.1:0"]);
     let flood = Flood::of_small_heads(&app.issue_active_key(&["--name", "attacker"]));
-    let evicted = || {
-        let metrics = app.metrics();
-        let line =
-            metrics.split("petstore_http_connections_evicted_total{listener=\"public\"} ").nth(1).unwrap();
-        line.lines().next().unwrap().parse::<usize>().unwrap()
-    };
+    let evicted = || app.metric("petstore_http_connections_evicted_total{listener=\"public\"}");
     let address = app.address();
     let attack = Attack::start(ATTACKERS, move || {
         let connection = flood.clone().run(address, Arc::default());
         async { (connection.await, sleep(PAUSE).await).1 }
     });
-    wait_until("the attack holds all memory", || evicted() > 0);
+    wait_until("the attack holds all memory", || evicted() > 0.0);
     let before = evicted();
     let statuses = attack.runtime.block_on(async {
         let mut creating = JoinSet::new();

@@ -19,14 +19,12 @@ mod clients;
 mod cluster;
 mod history;
 
-use std::{
-    env, thread,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{env, thread, time::Duration};
 
+use super::crash::scenario::seed_of_the_moment;
 use clients::Clients;
 use cluster::{Cluster, Servers};
-use harness::{App, Chance, Gateway, NatsCluster, NatsSync, PostgresServer, eventually, wait_until};
+use harness::{App, Chance, Gateway, NatsCluster, NatsSync, PostgresServer, eventually, number, wait_until};
 use history::{History, Operation, Outcome, Request};
 
 const SECONDS: &str = "TEST_REAL_TIME_SECONDS";
@@ -154,14 +152,4 @@ fn length() -> Duration {
     let full = env::var("TEST_CRASH").is_ok_and(|form| form == "full");
     let usual = if full { SECONDS_FULL } else { SECONDS_SHORT };
     Duration::from_secs(number(SECONDS).unwrap_or(usual))
-}
-
-fn seed_of_the_moment() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970");
-    u64::from(now.subsec_nanos())
-}
-
-fn number(variable: &str) -> Option<u64> {
-    let text = env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{variable} must be a number, not {text:?}")))
 }

@@ -2,13 +2,12 @@
 
 use std::{
     collections::HashMap,
-    env,
     sync::Mutex,
     thread,
     time::{Duration, Instant},
 };
 
-use harness::{App, Call, PostgresServer, eventually, free_port};
+use harness::{App, Call, PostgresServer, eventually, free_port, number};
 
 use super::{deployment::nginx_with, rolling_restart::node};
 
@@ -65,7 +64,7 @@ fn a_frozen_node_behind_nginx_delays_requests_and_fails_none() {
     let create = |name: &str| call("POST").json(format!(r#"{{"name":"{name}","categoryId":7}}"#));
     let sent = Mutex::new(Sent::default());
     nodes[1].signal("STOP");
-    let end = Instant::now() + frozen();
+    let end = Instant::now() + number("TEST_FROZEN_SECONDS").map_or(FROZEN, Duration::from_secs);
     let repeat = |kind: Kind, client: usize| {
         for count in (0..).take_while(|_| Instant::now() < end) {
             let name = format!("{}-{client}-{count}", kind as usize);
@@ -128,10 +127,4 @@ fn a_frozen_node_behind_nginx_delays_requests_and_fails_none() {
         unavailable.error(503, "unavailable");
         assert_eq!(unavailable.header("retry-after"), Some("1"));
     }
-}
-
-fn frozen() -> Duration {
-    let seconds = env::var("TEST_FROZEN_SECONDS").ok();
-    let seconds = seconds.map(|text| text.parse().expect("TEST_FROZEN_SECONDS is a number"));
-    seconds.map_or(FROZEN, Duration::from_secs)
 }

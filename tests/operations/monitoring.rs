@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use harness::{App, Call, REX, Running, eventually, free_port, root, succeed, wait_until};
+use harness::{App, Call, REX, Running, eventually, free_port, root, succeed, value_of, wait_until};
 use regex::Regex;
 use serde_json::Value;
 
@@ -30,11 +30,6 @@ fn busy_app(flags: &[&str]) -> App {
     app.get_as("nonsense", "/v1/pets");
     app.issue_active_key(&["--name", "expiring", "--expires-in", "30d"]);
     app
-}
-
-fn value(metrics: &str, series: &str) -> f64 {
-    let line = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("{series} in {metrics}")).parse().unwrap()
 }
 
 /// Every expression of the dashboard.
@@ -129,7 +124,7 @@ fn operators_see_what_the_service_does() {
     app.revoke(&revoked);
     wait_until("a revoked key is rejected", || {
         app.get_as(&revoked, "/v1/pets");
-        value(&app.metrics(), r#"petstore_authentication_failures_total{reason="revoked"}"#) > 0.0
+        app.metric(r#"petstore_authentication_failures_total{reason="revoked"}"#) > 0.0
     });
     app.anonymous("GET", "/v1/pets").send();
     app.anonymous("GET", "/v1/pets").header("Authorization", "Bearer a b").send();
@@ -155,7 +150,7 @@ fn operators_see_what_the_service_does() {
         ("petstore_pets_limit", 100.0),
         (r#"petstore_not_ready{reason="full"}"#, 0.0),
     ] {
-        assert!(value(&now, series) >= least, "{series} in {now}");
+        assert!(value_of(series, &now) >= least, "{series} in {now}");
     }
     assert!(now.contains("petstore_store_info{engine=") && now.contains("petstore_build_info{version="));
     for (series, exactly) in [
@@ -164,7 +159,7 @@ fn operators_see_what_the_service_does() {
         ("petstore_log_retries_total", 0.0),
         ("petstore_ready", 1.0),
     ] {
-        assert!((value(&now, series) - exactly).abs() < f64::EPSILON, "{series} in {now}");
+        assert!((value_of(series, &now) - exactly).abs() < f64::EPSILON, "{series} in {now}");
     }
     let of_limited = |name: &str| {
         let line = now.lines().find(|line| line.starts_with(&format!(r#"{name}{{key="limited","#)));
@@ -182,10 +177,13 @@ fn an_embedded_store_shows_its_syncs_and_its_disk() {
     // The files are measured every second.
     let now = eventually("the file of the log has grown", || {
         let now = app.metrics();
-        (value(&now, "petstore_log_bytes") >= 100.0).then_some(now)
+        (value_of("petstore_log_bytes", &now) >= 100.0).then_some(now)
     });
-    assert!(value(&now, "petstore_log_sync_duration_seconds_count") >= 1.0, "{now}");
-    assert!(value(&now, "petstore_disk_free_bytes") >= value(&now, "petstore_disk_reserved_bytes"), "{now}");
+    assert!(value_of("petstore_log_sync_duration_seconds_count", &now) >= 1.0, "{now}");
+    assert!(
+        value_of("petstore_disk_free_bytes", &now) >= value_of("petstore_disk_reserved_bytes", &now),
+        "{now}"
+    );
 }
 
 /// A running Prometheus.

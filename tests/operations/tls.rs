@@ -13,7 +13,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use harness::{App, Call, key_file, petstore, program, serve, wait_until};
+use harness::{App, Call, key_file, petstore, program, serve, value_of, wait_until};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
 /// A service that speaks TLS, with its certificate in its own directory.
@@ -90,10 +90,9 @@ fn clients_call_the_service_over_https_with_http_1_and_http_2() {
     assert!(curl(&secure, "/livez", &["--tls-max", "1.2"]).status.success());
     let metrics = curl(&secure, "/livez", &[&format!("https://{}/metrics", secure.admin())]);
     let metrics = String::from_utf8_lossy(&metrics.stdout).into_owned();
-    let expiry = metrics.split("\npetstore_tls_certificate_expiry_timestamp_seconds ").nth(1).unwrap();
-    let expiry: u64 = expiry.lines().next().unwrap().parse().unwrap();
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
-    assert!((89..=90).contains(&((expiry - now) / 86_400)), "{expiry}");
+    let expiry = value_of("petstore_tls_certificate_expiry_timestamp_seconds", &metrics);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
+    assert!((89.0..=90.0).contains(&((expiry - now) / 86_400.0)), "{expiry}");
     let ca = secure.directory().join("ca.pem");
     let address = format!("https://{}", secure.admin());
     petstore(["health", &address, "--ca", ca.to_str().unwrap()]).exits_with(0);

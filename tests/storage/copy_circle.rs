@@ -2,10 +2,10 @@
 //!
 //! `TEST_CIRCLE_PETS=100000 tests/run copy_circle -- --nocapture` takes a larger history and shows the digests.
 
-use std::{env, time::Instant};
+use std::time::Instant;
 
 use domain::test_values::varied;
-use harness::{App, Gateway, NatsCluster, NatsSync, PostgresServer, json_of};
+use harness::{App, Gateway, NatsCluster, NatsSync, PostgresServer, json_of, number};
 
 /// The default number of pets, and the number of clients that add them.
 const PETS: usize = 2_000;
@@ -17,7 +17,7 @@ fn scheme(store: &str) -> &str {
 
 #[test]
 fn a_history_copied_through_every_engine_comes_back_byte_for_byte() {
-    let pets = env::var("TEST_CIRCLE_PETS").map_or(PETS, |pets| pets.parse().expect("a number of pets"));
+    let pets = number("TEST_CIRCLE_PETS").unwrap_or(PETS);
     let mut postgres = PostgresServer::start();
     let database = postgres.create_database();
     let runtime = tokio::runtime::Runtime::new().unwrap();

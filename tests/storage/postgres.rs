@@ -5,10 +5,7 @@ mod faults;
 mod passfile;
 mod rejection;
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use adapters::event_log::postgres::PostgresLog;
 use application::{
@@ -31,17 +28,9 @@ async fn open(url: &str) -> Arc<dyn EventLog> {
     Arc::new(open_log(url).await)
 }
 
-/// Opens the log, and tries again for as long as the service would when the server does not reply in time.
+/// Opens the log. The server may not respond in time at first.
 async fn open_log(url: &str) -> PostgresLog {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        match PostgresLog::open(url).await {
-            Ok(log) => return log,
-            Err(error) => {
-                assert!(error.fault == Fault::Unreachable && Instant::now() < deadline, "{error}");
-            }
-        }
-    }
+    eventually("the log is opened", || PostgresLog::open(url)).await
 }
 
 /// The log at `url`, as four nodes would open it.

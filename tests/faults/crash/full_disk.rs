@@ -112,8 +112,9 @@ impl Bench {
         assert!(ready.text().contains("full"), "{way:?}: the reason is shown: {}", ready.text());
         assert_eq!(self.app.probe("/livez").status, 200, "{way:?}");
         assert_eq!(self.app.get("/v1/pets").status, 200, "{way:?}: reads continue");
-        let before = self.unseen_seconds();
-        wait_until("a full log still responds", || self.unseen_seconds() < before);
+        let unseen = || self.app.metric("petstore_replica_unseen_seconds");
+        let before = unseen();
+        wait_until("a full log still responds", || unseen() < before);
         let mut export = Command::new(program());
         export.args(["log", "export", "--store", &format!("http://{}", self.app.admin())]);
         finished(export.env("PETSTORE_API_KEY", &self.log_key)).exits_with(0);
@@ -125,15 +126,6 @@ impl Bench {
         self.create_some(20);
         self.app.kill();
         self.ledger.start_and_settle(&mut self.app, tally);
-    }
-
-    /// The time since the log last responded.
-    fn unseen_seconds(&self) -> f64 {
-        let metrics = self.app.metrics();
-        let found = metrics
-            .lines()
-            .find_map(|line| line.strip_prefix("petstore_replica_unseen_seconds ")?.parse().ok());
-        found.expect("the metric is shown")
     }
 
     fn create_some(&mut self, count: u64) {

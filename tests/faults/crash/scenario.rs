@@ -4,12 +4,11 @@ use std::{
     collections::BTreeMap,
     env,
     fmt::{self, Display},
-    str::FromStr,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 pub(crate) use harness::not_run;
-use harness::{Chance, tell};
+use harness::{Chance, number, tell};
 
 use super::ledger::Findings;
 
@@ -46,7 +45,7 @@ pub(crate) struct Tally {
 /// full form looks elsewhere each time.
 const SHORT_SEED: u64 = 20_301_205;
 
-fn seed_of_the_moment() -> u64 {
+pub(crate) fn seed_of_the_moment() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970");
     u64::from(now.subsec_nanos())
 }
@@ -56,9 +55,9 @@ impl Scenario {
     pub(crate) fn begin(name: &'static str, short_rounds: u64, full_rounds: u64) -> Self {
         let full = env::var(FORM).is_ok_and(|form| form == "full");
         let usual = if full { full_rounds } else { short_rounds };
-        let chosen: Option<u64> = variable(&format!("{FORM}_{}", name.replace(' ', "_").to_uppercase()));
+        let chosen: Option<u64> = number(&format!("{FORM}_{}", name.replace(' ', "_").to_uppercase()));
         let rounds = chosen.unwrap_or(usual);
-        let seed = variable(SEED).unwrap_or_else(|| if full { seed_of_the_moment() } else { SHORT_SEED });
+        let seed = number(SEED).unwrap_or_else(|| if full { seed_of_the_moment() } else { SHORT_SEED });
         let now = Instant::now();
         Self { name, rounds, seed, started: now, shown: now, long: full || chosen.is_some() }
     }
@@ -89,11 +88,6 @@ impl Scenario {
 /// What a scenario needs. `None` if this machine lacks it, which is reported.
 pub(crate) fn available<T>(name: &str, needed: Result<T, String>) -> Option<T> {
     needed.map_err(|reason| not_run(name, &reason)).ok()
-}
-
-fn variable<T: FromStr>(name: &str) -> Option<T> {
-    let text = env::var(name).ok()?;
-    Some(text.parse().ok().unwrap_or_else(|| panic!("{name}={text} is not a number")))
 }
 
 impl Tally {
