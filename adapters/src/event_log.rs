@@ -1,6 +1,8 @@
 //! The storage engines, and the log of a running service (`remote`). All engines store the same bytes, and read at
 //! most their envelope.
 
+#[cfg(any(feature = "nats", feature = "postgres"))]
+mod announced;
 pub mod embedded;
 #[cfg(any(feature = "nats", feature = "postgres"))]
 mod environment;

@@ -72,7 +72,7 @@ pub(crate) fn is_without_tls(error: &(dyn Error + 'static)) -> bool {
 }
 
 /// Whether TLS is the cause of an error.
-#[cfg(feature = "nats")]
+#[cfg(any(feature = "nats", feature = "postgres"))]
 pub(crate) fn is_tls_error(error: &(dyn Error + 'static)) -> bool {
     iter::successors(Some(error), |&error| error.source()).any(|error| tls_error(error).is_some())
 }

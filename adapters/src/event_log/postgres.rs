@@ -13,12 +13,9 @@ mod settings;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use application::{
-    Backoff,
-    ports::{
-        AppendError, Durability, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record,
-        StoredRecord, Version,
-    },
+use application::ports::{
+    AppendError, Durability, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record, StoredRecord,
+    Version,
 };
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
@@ -32,21 +29,13 @@ use tokio::{
 use self::{session::Session, settings::Target};
 use super::{IfMissing, environment};
 
-/// How long an append may take. Shorter than the time that the application gives a write, so that its client learns
-/// the outcome.
-const APPEND_TIMEOUT: Duration = Duration::from_millis(3_500);
-const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a batch of records may take, even over a slow network.
-const READ_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long the files that the URL names may take to be read.
 const SETTINGS_TIMEOUT: Duration = Duration::from_secs(2);
 /// One task reads them at a time, so that a file system that hangs blocks one thread.
 static SETTINGS_TURN: Semaphore = Semaphore::const_new(1);
-/// The delay between attempts to connect. Until the next one, calls fail with the error of the last one.
-const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
-/// The delay before other servers are tried again, while the connected one lacks the newest commit.
-const BEHIND_DELAY: Duration = Duration::from_secs(1);
-const DURABILITY_AGE_MAX: Duration = Duration::from_secs(1);
+/// The delay before the next attempt to connect. Until then, calls fail with the error of the last attempt, or use the
+/// server that was found although it lacks the newest commit.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// A log in a PostgreSQL database. Reconnects automatically to the server that is the primary.
 pub struct PostgresLog {
@@ -56,22 +45,15 @@ pub struct PostgresLog {
     announced: watch::Sender<Position>,
     /// The newest commit that this node has read or appended: servers that hold it are preferred.
     newest: SyncMutex<Version>,
-    /// The durability that the server reported, and when.
-    durability: RwLock<(Durability, Instant)>,
+    /// As last reported by the server.
+    durability: RwLock<Durability>,
 }
 
-/// The connection to the primary.
-enum Link {
-    Connected {
-        session: Arc<Session>,
-        /// When to look for another server, if this one lacks the newest commit.
-        until: Option<Instant>,
-    },
-    Lost {
-        error: LogError,
-        try_again: Instant,
-        failures: u32,
-    },
+/// The connection to the primary, or why there is none.
+struct Link {
+    session: Result<Arc<Session>, LogError>,
+    /// When to connect again, after a failure or because this server lacks the newest commit.
+    retry: Option<Instant>,
 }
 
 impl PostgresLog {
@@ -122,38 +104,23 @@ impl PostgresLog {
         // If no better server can be expected, use one that lacks the newest commit. The caller checks what is missing.
         let session = session.filter(|session| session.holds_newest || !another_may_hold_it);
         let session = session.ok_or_else(|| error_mapping::combined(errors))?;
-        let durability = RwLock::new((session.durability().await?, Instant::now()));
-        let link = Mutex::new(Link::Connected { session: Arc::new(session), until: None });
+        let durability = RwLock::new(session.durability().await?);
+        let link = Mutex::new(Link { session: Ok(Arc::new(session)), retry: None });
         Ok(Self { url: url.to_owned(), link, announced, newest: SyncMutex::new(newest), durability })
     }
 
     /// The open session, or a new one.
     async fn session(&self) -> Result<Arc<Session>, LogError> {
         let mut link = self.link.lock().await;
-        let now = Instant::now();
-        let failures = match &*link {
-            Link::Connected { session, until }
-                if session.is_open() && until.is_none_or(|until| now < until) =>
-            {
-                return Ok(session.clone());
-            }
-            Link::Lost { error, try_again, .. } if now < *try_again => return Err(error.clone()),
-            Link::Connected { .. } => 1,
-            Link::Lost { failures, .. } => failures.saturating_add(1),
-        };
-        match self.reconnect().await {
-            Ok(session) => {
-                let session = Arc::new(session);
-                let until = (!session.holds_newest).then(|| Instant::now() + BEHIND_DELAY);
-                *link = Link::Connected { session: session.clone(), until };
-                Ok(session)
-            }
-            Err(error) => {
-                let try_again = Instant::now() + RETRY.delay(failures);
-                *link = Link::Lost { error: error.clone(), try_again, failures };
-                Err(error)
-            }
+        let is_broken = link.session.as_ref().is_ok_and(|session| !session.is_open());
+        if !is_broken && link.retry.is_none_or(|retry| Instant::now() < retry) {
+            return link.session.clone();
         }
+        let session = self.reconnect().await.map(Arc::new);
+        let is_found = session.as_ref().is_ok_and(|session| session.holds_newest);
+        let retry = (!is_found).then(|| Instant::now() + RETRY_DELAY);
+        *link = Link { session: session.clone(), retry };
+        session
     }
 
     async fn reconnect(&self) -> Result<Session, LogError> {
@@ -163,27 +130,19 @@ impl PostgresLog {
         let (session, errors) = Session::open(&servers, IfMissing::Fail, newest, &self.announced).await;
         let session = session.ok_or_else(|| error_mapping::combined(errors))?;
         let durability = session.durability().await?;
-        *self.durability.write() = (durability, Instant::now());
+        *self.durability.write() = durability;
         session.wait_for_standbys().await?;
         Ok(session)
-    }
-
-    /// Remembers this commit if it is newer than the newest one known.
-    fn raise_newest(&self, version: Version) {
-        let mut newest = self.newest.lock();
-        if version.position > newest.position {
-            *newest = version;
-        }
     }
 
     /// Remembers the last of these records if they continue the known history: they include the newest known commit, or no
     /// commit is known yet.
     fn note_read(&self, records: &[StoredRecord]) {
-        let newest = *self.newest.lock();
-        if (newest == Version::START || records.iter().any(|record| record.version() == newest))
+        let mut newest = self.newest.lock();
+        if (*newest == Version::START || records.iter().any(|record| record.version() == *newest))
             && let Some(last) = records.last()
         {
-            self.raise_newest(last.version());
+            *newest = last.version();
         }
     }
 }
@@ -209,10 +168,10 @@ impl LogSource for PostgresLog {
     async fn read(&self, after: Position, mut bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let session = self.session().await?;
         let mut records = loop {
-            match session.in_time(READ_TIMEOUT, session.read(after, bound)).await {
+            match session.read(after, bound).await {
                 // The server fails the whole batch. The records before the damaged one are in a smaller batch.
                 Err(error) if error.fault == Fault::Damaged && bound.records > 1 => {
-                    session.in_time(READ_TIMEOUT, session.read_by_index()).await?;
+                    session.read_by_index().await?;
                     bound.records /= 2;
                 }
                 read => break read?,
@@ -234,12 +193,10 @@ impl LogSource for PostgresLog {
 
     async fn head(&self) -> Result<Position, LogError> {
         let session = self.session().await?;
-        let head = session.in_time(HEAD_TIMEOUT, session.head()).await?;
+        let head = session.head().await?;
         // The settings of the server can change while it runs.
-        if self.durability.read().1.elapsed() >= DURABILITY_AGE_MAX
-            && let Ok(durability) = session.durability().await
-        {
-            *self.durability.write() = (durability, Instant::now());
+        if let Ok(durability) = session.durability().await {
+            *self.durability.write() = durability;
         }
         Ok(head)
     }
@@ -250,47 +207,30 @@ impl LogSource for PostgresLog {
 
     async fn skip(&self, damaged: Position) -> Result<Position, LogError> {
         let session = self.session().await?;
-        let next = session.in_time(READ_TIMEOUT, session.read(damaged, ReadBound::ONE)).await?;
+        let next = session.read(damaged, ReadBound::ONE).await?;
         Ok(next.first().map_or(damaged.next(), |record| record.position))
     }
 
     fn durability(&self) -> Durability {
-        self.durability.read().0.clone()
+        self.durability.read().clone()
     }
 }
 
 #[async_trait]
 impl EventLog for PostgresLog {
-    /// Stores all records with one statement, or none.
     async fn append(&self, expected: Version, records: &[Record]) -> Result<Position, AppendError> {
         // Nothing has been sent yet, so a failure here has stored nothing.
         let session = self.session().await.map_err(AppendError::NotStored)?;
-        let reply = session.reply_within(APPEND_TIMEOUT, session.append(expected, records)).await;
-        match reply.map_err(AppendError::Unclear)? {
-            Ok(Some(_)) if session.has_warned() => {
-                session.disconnect();
-                let what = "stored a commit with a warning; its standbys may not have it";
-                Err(AppendError::Unclear(error_mapping::unreachable_error(&session.server, what)))
-            }
-            Ok(Some(last)) => {
-                self.raise_newest(last);
-                Ok(last.position)
-            }
-            Ok(None) => Err(AppendError::Conflict),
-            Err(error) => {
-                // A read has ended the session because the server did not reply: report that, not the closed connection.
-                if let Some(cause) = session.no_reply.get().filter(|_| error.is_closed()) {
-                    return Err(AppendError::Unclear(cause.clone()));
-                }
-                Err(error_mapping::append_error(&session.server, &error))
-            }
+        let last = session.append(expected, records).await?;
+        let mut newest = self.newest.lock();
+        if last.position > newest.position {
+            *newest = last;
         }
+        Ok(last.position)
     }
 
     async fn check_writable(&self) -> Result<(), LogError> {
-        let session = self.session().await?;
-        let probed = session.reply_within(APPEND_TIMEOUT, session.check_writable()).await?;
-        probed.map_err(|error| error_mapping::probe_error(&session.server, &error))
+        self.session().await?.check_writable().await
     }
 }
 

@@ -18,24 +18,14 @@ pub(super) async fn look_up(client: &Client) -> Result<Durability, Error> {
     Ok(durability(settings.collect::<Result<_, Error>>()?))
 }
 
-fn durability(settings: Vec<(String, String)>) -> Durability {
-    let setting = |name: &'static str| {
-        settings.iter().find(|(setting, _)| setting == name).map_or("", |(_, value)| value)
-    };
-    let (level, promise) = promise(setting);
-    let mut promise = promise.to_owned();
-    if setting("full_page_writes") == "off" {
-        promise += "; full_page_writes is off, so a power cut may damage the database unless its file system \
-                    never tears a page";
-    }
-    Durability { engine: "postgres", level, promise, settings }
-}
-
 /// The weakest setting decides.
-fn promise<'a>(setting: impl Fn(&'static str) -> &'a str) -> (DurabilityLevel, &'static str) {
+fn durability(settings: Vec<(String, String)>) -> Durability {
     use DurabilityLevel::{Buffered, Replicated, Synced};
+    let setting = |name: &str| {
+        settings.iter().find(|(setting, _)| setting == name).map_or("", |(_, value)| value.as_str())
+    };
     let standbys = !setting("synchronous_standby_names").is_empty();
-    match (setting("fsync"), setting("table"), setting("synchronous_commit")) {
+    let (level, promise) = match (setting("fsync"), setting("table"), setting("synchronous_commit")) {
         ("off", _, _) => (Buffered, "NOT DURABLE: fsync is off, a power cut can lose or destroy everything"),
         (_, "UNLOGGED", _) => {
             (Buffered, "NOT DURABLE: the table is UNLOGGED, a crash of the server empties it")
@@ -59,7 +49,13 @@ fn promise<'a>(setting: impl Fn(&'static str) -> &'a str) -> (DurabilityLevel, &
             "every acknowledged commit is on the disk of the server: it survives crashes and power cuts, but \
              not the loss of that disk",
         ),
+    };
+    let mut promise = promise.to_owned();
+    if setting("full_page_writes") == "off" {
+        promise += "; full_page_writes is off, so a power cut may damage the database unless its file system \
+                    never tears a page";
     }
+    Durability { engine: "postgres", level, promise, settings }
 }
 
 #[cfg(test)]

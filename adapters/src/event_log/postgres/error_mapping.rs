@@ -8,8 +8,10 @@ use tokio_postgres::{
     error::{DbError, Severity, SqlState},
 };
 
-use super::session::APPEND_LIMIT;
 use crate::root_certificates;
+
+/// The statement timeout of an append on the server, and how long any statement waits for a lock.
+pub(super) const APPEND_LIMIT: Duration = Duration::from_secs(3);
 
 /// The server is unreachable, or rejected the session.
 pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
@@ -36,8 +38,13 @@ pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
         }
         None => ("cannot be reached", "; check the URL, and that the server is running"),
     };
-    let detail = format!("PostgreSQL at {server} {what}: {}{what_to_do}", describe(error));
-    (if is_temporary(error) { Fault::Unreachable } else { Fault::CannotOpen }).error(detail)
+    // A retry may help if the network or the server is down, as opposed to a rejected session.
+    let is_temporary = match error.code().map(class) {
+        Some(class) => !matches!(class, "28" | "3D" | "42"),
+        None => error.is_closed() || (io_cause(error).is_some() && !failed_handshake(error)),
+    };
+    let fault = if is_temporary { Fault::Unreachable } else { Fault::CannotOpen };
+    fault.error(format!("PostgreSQL at {server} {what}: {}{what_to_do}", describe(error)))
 }
 
 /// The server does not work at the moment.
@@ -106,13 +113,10 @@ pub(super) fn is_read_only(error: &Error) -> bool {
 
 /// No server can be used. If one of them may recover, so may the log.
 pub(super) fn combined(errors: Vec<LogError>) -> LogError {
-    let fault = if errors.iter().any(|error| error.fault == Fault::Unreachable) {
-        Fault::Unreachable
-    } else {
-        errors.first().map_or(Fault::CannotOpen, |error| error.fault)
-    };
+    let is_temporary = errors.iter().any(|error| error.fault == Fault::Unreachable);
+    let first = errors.first().map_or(Fault::CannotOpen, |error| error.fault);
     let details: Vec<_> = errors.into_iter().map(|error| error.detail).collect();
-    fault.error(details.join("; "))
+    (if is_temporary { Fault::Unreachable } else { first }).error(details.join("; "))
 }
 
 /// The error with its causes. Neither the server nor the driver repeats a password.
@@ -128,18 +132,9 @@ fn class(code: &SqlState) -> &str {
     code.code().get(..2).unwrap_or_default()
 }
 
-/// Whether a retry may help: the network or the server is down, as opposed to a rejected session.
-fn is_temporary(error: &Error) -> bool {
-    if let Some(code) = error.code() {
-        return !matches!(class(code), "28" | "3D" | "42");
-    }
-    error.is_closed() || (io_cause(error).is_some() && !failed_handshake(error))
-}
-
 /// Whether TLS is the cause: the server has none, its certificate is not trusted, or no common version was found.
 fn failed_handshake(error: &Error) -> bool {
-    let by_the_library = || io_cause(error)?.get_ref()?.downcast_ref::<rustls::Error>();
-    error.to_string().starts_with("error performing TLS handshake") || by_the_library().is_some()
+    error.to_string().starts_with("error performing TLS handshake") || root_certificates::is_tls_error(error)
 }
 
 fn io_cause(error: &Error) -> Option<&io::Error> {

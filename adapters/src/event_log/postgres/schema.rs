@@ -26,15 +26,19 @@ pub(super) async fn ensure(client: &Client, server: &str, if_missing: IfMissing)
     // The table with the version is created last.
     let exist = client.query_one("SELECT to_regclass('petstore_schema') IS NOT NULL", &[]).await;
     let exist: bool = exist.and_then(|row| row.try_get(0)).map_err(failed)?;
-    match if_missing {
-        IfMissing::Create if !exist => {
-            client.batch_execute(CREATE).await.map_err(|error| cannot_create(server, &error))?;
-        }
-        IfMissing::Fail if !exist => {
-            let detail = format!("the database at {server} holds no log; check the URL");
-            return Err(Fault::AnotherLog.error(detail));
-        }
-        IfMissing::Create | IfMissing::Fail => {}
+    if !exist && if_missing == IfMissing::Fail {
+        let detail = format!("the database at {server} holds no log; check the URL");
+        return Err(Fault::AnotherLog.error(detail));
+    }
+    if !exist {
+        client.batch_execute(CREATE).await.map_err(|error| match error.code() {
+            Some(code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => Fault::CannotOpen.error(format!(
+                "the user may not create tables in PostgreSQL at {server} ({}); grant it CREATE on the schema for the first \
+                 start",
+                error_mapping::describe(&error)
+            )),
+            _ => failed(error),
+        })?;
     }
     let versions = "SELECT max(version) FROM petstore_schema";
     let version: Option<i32> =
@@ -59,15 +63,4 @@ pub(super) async fn ensure(client: &Client, server: &str, if_missing: IfMissing)
 pub(super) async fn channel(client: &Client) -> Result<String, Error> {
     let channel = "SELECT 'petstore_' || 'petstore_commits'::regclass::oid";
     client.query_one(channel, &[]).await?.try_get(0)
-}
-
-fn cannot_create(server: &str, error: &Error) -> LogError {
-    if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
-        return Fault::CannotOpen.error(format!(
-            "the user may not create tables in PostgreSQL at {server} ({}); grant it CREATE on the schema for the \
-             first start",
-            error_mapping::describe(error)
-        ));
-    }
-    error_mapping::query_error(server, error)
 }

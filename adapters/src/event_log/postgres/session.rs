@@ -11,24 +11,37 @@ use std::{
 };
 
 use application::ports::{
-    CommitId, Durability, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version,
+    AppendError, CommitId, Durability, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version,
 };
 use bytes::Bytes;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::watch,
-    task::AbortHandle,
     time,
 };
-use tokio_postgres::{AsyncMessage, Client, Connection, Error, NoTls, Statement, types::Type};
+use tokio_postgres::{
+    AsyncMessage, Client, Connection, Error, NoTls, Statement,
+    types::{ToSql, Type},
+};
+use tokio_util::task::AbortOnDropHandle;
 
-use super::{durability, error_mapping, schema, settings::Target};
-use crate::event_log::IfMissing;
+use super::{
+    durability,
+    error_mapping::{self, APPEND_LIMIT},
+    schema,
+    settings::Target,
+};
+use crate::event_log::{IfMissing, announced};
 
-/// The statement timeout of the server: a little shorter than that of the client, so that no statement runs after the
-/// client has given up. No statement waits longer than an append for a lock.
-pub(super) const APPEND_LIMIT: Duration = Duration::from_secs(3);
+/// The statement timeout of a read on the server. Like [`APPEND_LIMIT`], a little shorter than that of the client, so that no
+/// statement runs after the client has given up.
 const READ_LIMIT: Duration = Duration::from_secs(14);
+/// How long an append may take. Shorter than the time that the application gives a write, so that its client learns
+/// the outcome.
+const APPEND_TIMEOUT: Duration = Duration::from_millis(3_500);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a batch of records may take, even over a slow network.
+const READ_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a server may take to report its settings.
 const SETTINGS_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the synchronous standbys may take to catch up.
@@ -91,19 +104,10 @@ pub(super) struct Session {
     /// Whether the server has sent a warning on the append connection. It does so after a commit that did not wait for
     /// the standbys.
     warned: Arc<AtomicBool>,
-    drivers: [Driver; 2],
-    disconnected: AtomicBool,
-    /// The error with which this node ended the session, if the server did not reply.
-    pub(super) no_reply: OnceLock<LogError>,
-}
-
-/// The task that drives one connection. Dropping it ends the connection.
-struct Driver(AbortHandle);
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    /// The tasks that drive the connections, which end with them.
+    drivers: [AbortOnDropHandle<()>; 2],
+    /// The error with which this node ended the session.
+    ended: OnceLock<LogError>,
 }
 
 impl Session {
@@ -117,13 +121,7 @@ impl Session {
     ) -> (Option<Self>, Vec<LogError>) {
         let (mut older, mut errors) = (None, Vec::new());
         for target in targets {
-            let opening = async {
-                let mut session = Self::open_at(target, if_missing, announced).await?;
-                let holds = session.holds(newest).await;
-                session.holds_newest =
-                    holds.map_err(|error| error_mapping::query_error(&target.server, &error))?;
-                Ok(session)
-            };
+            let opening = Self::open_at(target, if_missing, newest, announced);
             match time::timeout(target.connect_timeout, opening).await {
                 Ok(Ok(session)) if session.holds_newest => return (Some(session), vec![]),
                 Ok(Ok(session)) => {
@@ -140,14 +138,10 @@ impl Session {
         (older, errors)
     }
 
-    async fn holds(&self, Version { position, commit }: Version) -> Result<bool, Error> {
-        let (Ok(position), Some(commit)) = (i64::try_from(position.0), commit) else { return Ok(true) };
-        self.reading.query_one(HOLDS, &[&position, &commit.0]).await?.try_get(0)
-    }
-
     async fn open_at(
         target: &Target,
         if_missing: IfMissing,
+        newest: Version,
         announced: &watch::Sender<Position>,
     ) -> Result<Self, LogError> {
         let warned = Arc::<AtomicBool>::default();
@@ -156,7 +150,9 @@ impl Session {
             connect(target, READ_LIMIT, announced.clone(), Arc::default())
         )?;
         let failed = |error: Error| error_mapping::query_error(&target.server, &error);
-        if server_start(&appending).await.map_err(failed)? != server_start(&reading).await.map_err(failed)? {
+        let (first, second) =
+            tokio::try_join!(server_start(&appending), server_start(&reading)).map_err(failed)?;
+        if first != second {
             return Err(Fault::Unreachable.error(format!(
                 "two connections to {} reached two PostgreSQL servers; name each server in the URL",
                 target.server
@@ -165,16 +161,11 @@ impl Session {
         schema::ensure(&appending, &target.server, if_missing).await?;
         let channel = schema::channel(&appending).await.map_err(failed)?;
         reading.batch_execute(&format!("LISTEN {channel}")).await.map_err(failed)?;
-        let session = Self {
+        let types = [Type::INT8, Type::UUID_ARRAY, Type::BYTEA_ARRAY, Type::TEXT, Type::UUID];
+        let mut session = Self {
             server: target.server.clone(),
-            holds_newest: false,
-            append: appending
-                .prepare_typed(
-                    APPEND,
-                    &[Type::INT8, Type::UUID_ARRAY, Type::BYTEA_ARRAY, Type::TEXT, Type::UUID],
-                )
-                .await
-                .map_err(failed)?,
+            holds_newest: true,
+            append: appending.prepare_typed(APPEND, &types).await.map_err(failed)?,
             channel,
             read: reading.prepare_typed(READ, &[Type::INT8; 3]).await.map_err(failed)?,
             head: reading.prepare(HEAD).await.map_err(failed)?,
@@ -183,44 +174,56 @@ impl Session {
             announced: announced.clone(),
             warned,
             drivers: [append_driver, read_driver],
-            disconnected: AtomicBool::new(false),
-            no_reply: OnceLock::new(),
+            ended: OnceLock::new(),
         };
         // Listen first: every commit after this head is announced.
-        let head = session.head().await.map_err(failed)?;
-        announce(&session.announced, head);
+        session.head().await?;
+        if let (Ok(position), Some(commit)) = (i64::try_from(newest.position.0), newest.commit) {
+            let holds = session.reading.query_one(HOLDS, &[&position, &commit.0]).await;
+            session.holds_newest = holds.and_then(|row| row.try_get(0)).map_err(failed)?;
+        }
         Ok(session)
     }
 
-    /// Stores all records after `expected`, and returns the last of them. Returns `None` if `expected` is not the head.
-    pub(super) async fn append(
-        &self,
-        expected: Version,
-        records: &[Record],
-    ) -> Result<Option<Version>, Error> {
-        let Ok(position) = i64::try_from(expected.position.0) else { return Ok(None) };
+    /// Stores all records after `expected` with one statement, or none. Returns the last of them.
+    pub(super) async fn append(&self, expected: Version, records: &[Record]) -> Result<Version, AppendError> {
+        let Ok(position) = i64::try_from(expected.position.0) else { return Err(AppendError::Conflict) };
         let ids: Vec<_> = records.iter().map(|record| record.id.0).collect();
         let bytes: Vec<_> = records.iter().map(|record| &*record.bytes).collect();
         let before = expected.commit.map(|commit| commit.0);
         self.warned.store(false, Ordering::Relaxed);
-        let row = self
-            .appending
-            .query_opt(&self.append, &[&position, &ids, &bytes, &self.channel, &before])
-            .await?;
-        Ok(row.map(|_| {
-            let last = records.iter().fold(expected, |version, record| version.then(record.id));
-            announce(&self.announced, last.position);
-            last
-        }))
+        let parameters: [&(dyn ToSql + Sync); 5] = [&position, &ids, &bytes, &self.channel, &before];
+        let storing = self.appending.query_opt(&self.append, &parameters);
+        match self.reply_within(APPEND_TIMEOUT, storing).await.map_err(AppendError::Unclear)? {
+            Ok(None) => Err(AppendError::Conflict),
+            Ok(Some(_)) if self.warned.load(Ordering::Relaxed) => {
+                let what = "stored a commit with a warning; its standbys may not have it";
+                Err(AppendError::Unclear(self.end(error_mapping::unreachable_error(&self.server, what))))
+            }
+            Ok(Some(_)) => {
+                let last = records.iter().fold(expected, |version, record| version.then(record.id));
+                announced::raise(&self.announced, last.position);
+                Ok(last)
+            }
+            // This node has ended the session: report why, not the closed connection.
+            Err(error) => Err(match self.ended.get().filter(|_| error.is_closed()) {
+                Some(cause) => AppendError::Unclear(cause.clone()),
+                None => error_mapping::append_error(&self.server, &error),
+            }),
+        }
     }
 
-    pub(super) async fn check_writable(&self) -> Result<(), Error> {
-        let probed = self.appending.batch_execute(PROBE).await;
-        if probed.is_err() {
-            // The transaction is still open. If it cannot be rolled back, the connection is unusable.
-            self.appending.batch_execute("ROLLBACK").await?;
-        }
-        probed
+    pub(super) async fn check_writable(&self) -> Result<(), LogError> {
+        let probing = async {
+            let probed = self.appending.batch_execute(PROBE).await;
+            if probed.is_err() {
+                // The transaction is still open. If it cannot be rolled back, the connection is unusable.
+                self.appending.batch_execute("ROLLBACK").await?;
+            }
+            probed
+        };
+        let probed = self.reply_within(APPEND_TIMEOUT, probing).await?;
+        probed.map_err(|error| error_mapping::probe_error(&self.server, &error))
     }
 
     /// Waits until the synchronous standbys have everything that this server has. After a broken connection or a
@@ -230,93 +233,84 @@ impl Session {
         self.warned.store(false, Ordering::Relaxed);
         let waiting = self.appending.query_one(EMPTY_TRANSACTION, &[]);
         let Ok(waited) = time::timeout(STANDBY_TIMEOUT, waiting).await else {
-            self.disconnect();
             let what = "is still waiting for its synchronous standbys; see pg_stat_replication";
-            return Err(error_mapping::unreachable_error(&self.server, what));
+            return Err(self.end(error_mapping::unreachable_error(&self.server, what)));
         };
         waited.map_err(|error| error_mapping::query_error(&self.server, &error))?;
-        if self.has_warned() {
+        if self.warned.load(Ordering::Relaxed) {
             let what = "has stopped waiting for its synchronous standbys";
             return Err(error_mapping::unreachable_error(&self.server, what));
         }
         Ok(())
     }
 
-    /// Whether the server has warned about an append.
-    pub(super) fn has_warned(&self) -> bool {
-        self.warned.load(Ordering::Relaxed)
-    }
-
-    pub(super) async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, Error> {
+    pub(super) async fn read(
+        &self,
+        after: Position,
+        bound: ReadBound,
+    ) -> Result<Vec<StoredRecord>, LogError> {
         let Ok(after) = i64::try_from(after.0) else { return Ok(vec![]) };
-        let most = |bound: usize| i64::try_from(bound).unwrap_or(i64::MAX);
-        let rows = self
-            .reading
-            .query(&self.read, &[&after, &most(bound.records), &most(bound.bytes.max(1))])
-            .await?;
-        let records = rows.iter().map(|row| {
-            let bytes: &[u8] = row.try_get(1)?;
-            Ok(StoredRecord {
-                position: position(row.try_get(0)?),
-                id: Some(CommitId(row.try_get(2)?)),
-                bytes: Bytes::copy_from_slice(bytes),
-            })
-        });
-        records.collect()
+        let [records, bytes] =
+            [bound.records, bound.bytes.max(1)].map(|most| i64::try_from(most).unwrap_or(i64::MAX));
+        self.in_time(READ_TIMEOUT, async {
+            let rows = self.reading.query(&self.read, &[&after, &records, &bytes]).await?;
+            let records = rows.iter().map(|row| {
+                let bytes: &[u8] = row.try_get(1)?;
+                Ok(StoredRecord {
+                    position: position(row.try_get(0)?),
+                    id: Some(CommitId(row.try_get(2)?)),
+                    bytes: Bytes::copy_from_slice(bytes),
+                })
+            });
+            records.collect()
+        })
+        .await
     }
 
     /// Makes the server read rows through the index only, so that it does not read the damaged pages of other rows.
     /// Compilation is off because the disabled scans have such high costs that the server would compile every query.
-    pub(super) async fn read_by_index(&self) -> Result<(), Error> {
+    pub(super) async fn read_by_index(&self) -> Result<(), LogError> {
         let settings = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off; DISCARD PLANS";
-        self.reading.batch_execute(settings).await
+        self.in_time(READ_TIMEOUT, self.reading.batch_execute(settings)).await
     }
 
-    pub(super) async fn head(&self) -> Result<Position, Error> {
+    pub(super) async fn head(&self) -> Result<Position, LogError> {
         let before = *self.announced.borrow();
-        let head = position(self.reading.query_one(&self.head, &[]).await?.try_get(0)?);
-        // An announced position can be read. Reset a false announcement, also of another server; it would wake every wait.
-        self.announced.send_if_modified(|announced| {
-            let wrong = *announced == before && head < before;
-            if wrong {
-                *announced = head;
-            }
-            wrong
-        });
+        let reading = async { self.reading.query_one(&self.head, &[]).await?.try_get(0) };
+        let head = position(self.in_time(HEAD_TIMEOUT, reading).await?);
+        announced::confirm(&self.announced, before, head);
         Ok(head)
     }
 
     pub(super) fn is_open(&self) -> bool {
-        !self.disconnected.load(Ordering::Relaxed) && !self.appending.is_closed() && !self.reading.is_closed()
+        self.ended.get().is_none() && !self.appending.is_closed() && !self.reading.is_closed()
     }
 
-    /// Ends the session at once. The server may still complete its current statement.
-    pub(super) fn disconnect(&self) {
-        self.disconnected.store(true, Ordering::Relaxed);
-        for driver in &self.drivers {
-            driver.0.abort();
-        }
+    /// Ends the session at once, and returns why it has ended. The server may still complete its current statement.
+    fn end(&self, cause: LogError) -> LogError {
+        self.drivers.iter().for_each(AbortOnDropHandle::abort);
+        self.ended.get_or_init(|| cause).clone()
     }
 
-    /// Awaits a reply. Disconnects from a server that does not send it in time, or is no longer the primary.
-    pub(super) async fn reply_within<T>(
+    /// Awaits a reply. Ends the session with a server that does not send it in time, or is no longer the primary.
+    async fn reply_within<T>(
         &self,
         timeout: Duration,
         reply: impl Future<Output = Result<T, Error>>,
     ) -> Result<Result<T, Error>, LogError> {
         let Ok(reply) = time::timeout(timeout, reply).await else {
-            let error = self.no_reply.get_or_init(|| error_mapping::no_reply(&self.server, timeout));
-            self.disconnect();
-            return Err(error.clone());
+            return Err(self.end(error_mapping::no_reply(&self.server, timeout)));
         };
-        if reply.as_ref().is_err_and(error_mapping::is_read_only) {
-            self.disconnect();
+        if let Err(error) = &reply
+            && error_mapping::is_read_only(error)
+        {
+            self.end(error_mapping::probe_error(&self.server, error));
         }
         Ok(reply)
     }
 
     /// Awaits the reply to a statement other than an append.
-    pub(super) async fn in_time<T>(
+    async fn in_time<T>(
         &self,
         timeout: Duration,
         reply: impl Future<Output = Result<T, Error>>,
@@ -335,7 +329,7 @@ async fn connect(
     limit: Duration,
     announced: watch::Sender<Position>,
     warned: Arc<AtomicBool>,
-) -> Result<(Client, Driver), LogError> {
+) -> Result<(Client, AbortOnDropHandle<()>), LogError> {
     let failed = |error: Error| error_mapping::connect_error(&target.server, &error);
     let (client, driver) = match &target.tls {
         None => {
@@ -347,7 +341,7 @@ async fn connect(
             (client, tokio::spawn(drive(connection, announced, warned)))
         }
     };
-    let driver = Driver(driver.abort_handle());
+    let driver = AbortOnDropHandle::new(driver);
     let (limit, lock_limit) = (limit.as_millis(), APPEND_LIMIT.as_millis());
     let settings = format!(
         "SET statement_timeout = {limit}; SET lock_timeout = {lock_limit}; \
@@ -368,7 +362,7 @@ async fn drive(
         match future::poll_fn(|context| connection.poll_message(context)).await {
             Some(Ok(AsyncMessage::Notification(notification))) => {
                 if let Ok(position) = notification.payload().parse() {
-                    announce(&announced, Position(position));
+                    announced::raise(&announced, Position(position));
                 }
             }
             Some(Ok(AsyncMessage::Notice(notice))) => {
@@ -380,14 +374,6 @@ async fn drive(
             Some(Err(_)) | None => return,
         }
     }
-}
-
-fn announce(announced: &watch::Sender<Position>, position: Position) {
-    announced.send_if_modified(|announced| {
-        let newer = position > *announced;
-        *announced = position.max(*announced);
-        newer
-    });
 }
 
 /// Distinguishes servers: no two started within the same microsecond.

@@ -1,8 +1,6 @@
-//! Parses a `postgres://` URL and the environment into one configuration per server. Neither `Debug` output nor
-//! errors show passwords.
+//! Parses a `postgres://` URL and the environment into one configuration per server. Errors never show passwords.
 
 use std::{
-    fmt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -40,7 +38,7 @@ pub(super) struct Target {
 pub(super) fn parse(url: &str, environment: Environment<'_>) -> Result<Vec<Target>, LogError> {
     let url = Url::split(url)?;
     let passwords = passfile::load(url.passfile.clone(), environment)?;
-    url.servers.iter().map(|server| url.target(server, passwords.as_ref(), environment)).collect()
+    url.servers.iter().map(|server| url.target(server, passwords.as_deref(), environment)).collect()
 }
 
 /// The user of a URL that names none.
@@ -59,12 +57,6 @@ pub(super) fn log_name(url: &str, environment: Environment<'_>) -> String {
     let path = config.get_options().and_then(|options| options.split_once("search_path="));
     let schema = path.and_then(|(_, path)| path.split_ascii_whitespace().next()).unwrap_or_default();
     format!("postgres:{database}/{schema}")
-}
-
-impl fmt::Debug for Target {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Target").field("server", &self.server).finish_non_exhaustive()
-    }
 }
 
 /// A URL, split into the parameters that this module handles and the rest.
@@ -114,7 +106,7 @@ impl Url {
     fn target(
         &self,
         server: &str,
-        passwords: Option<&passfile::Passwords>,
+        passwords: Option<&str>,
         environment: Environment<'_>,
     ) -> Result<Target, LogError> {
         let mut config: Config = server.parse().map_err(|error: tokio_postgres::Error| {
@@ -138,7 +130,7 @@ impl Url {
         if config.get_password().is_none() {
             let user = config.get_user().unwrap_or_default();
             let database = config.get_dbname().unwrap_or(user);
-            let of_file = || passwords?.find(&name, port, database, user).map(str::to_owned);
+            let of_file = || passfile::password(passwords?, [&name, &port.to_string(), database, user]);
             if let Some(password) = environment("PGPASSWORD").or_else(of_file) {
                 config.password(password);
             }
