@@ -5,7 +5,7 @@ use std::{pin::Pin, sync::Arc};
 #[cfg(feature = "nats")]
 use adapters::event_log::nats::NatsLog;
 #[cfg(feature = "s3")]
-use adapters::event_log::object_store::{ObjectLog, Variables};
+use adapters::event_log::object_store::{self, ObjectLog};
 #[cfg(feature = "postgres")]
 use adapters::event_log::postgres::PostgresLog;
 #[cfg(feature = "sqlite")]
@@ -76,15 +76,15 @@ static BACKENDS: &[Backend] = &[
         open: |url, known| {
             Box::pin(async move {
                 match known {
-                    None => log(ObjectLog::open(&url, &Variables::of_this_process()).await),
-                    Some(_) => log(ObjectLog::open_existing(&url, &Variables::of_this_process()).await),
+                    None => log(ObjectLog::open(&url, &object_store::variables()).await),
+                    Some(_) => log(ObjectLog::open_existing(&url, &object_store::variables()).await),
                 }
             })
         },
         read: |url, purpose| {
-            Box::pin(async move {
-                source(ObjectLog::read_only(&url, &Variables::of_this_process(), purpose).await)
-            })
+            Box::pin(
+                async move { source(ObjectLog::read_only(&url, &object_store::variables(), purpose).await) },
+            )
         },
     },
     Backend {

@@ -15,7 +15,7 @@ use std::{
     thread,
 };
 
-use adapters::event_log::object_store::{ObjectLog, Variables};
+use adapters::event_log::object_store::ObjectLog;
 use tempfile::TempDir;
 
 use crate::{
@@ -212,7 +212,7 @@ impl Gateway {
 
     /// Opens a log that is reached through this endpoint. On a busy machine, the gateway may not respond in time at first.
     pub async fn open_via(&self, endpoint: &str, url: &str) -> ObjectLog {
-        let variables: Variables = self.variables_via(endpoint).into_iter().collect();
+        let variables = self.variables_via(endpoint);
         eventually_ok("the log is opened", || ObjectLog::open(url, &variables)).await
     }
 

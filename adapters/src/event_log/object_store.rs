@@ -17,12 +17,9 @@ mod tail;
 
 use std::{sync::Arc, time::Duration};
 
-use application::{
-    log::codec,
-    ports::{
-        AppendError, Durability, DurabilityLevel, EventLog, Fault, LogError, LogSource, Position, ReadBound,
-        Record, StoredRecord, Version,
-    },
+use application::ports::{
+    AppendError, Durability, DurabilityLevel, EventLog, Fault, LogError, LogSource, Position, ReadBound,
+    Record, StoredRecord, Version,
 };
 use async_trait::async_trait;
 use tokio::{
@@ -32,7 +29,7 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
-pub use bucket::Variables;
+pub use bucket::variables;
 
 use self::{
     bucket::{Bucket, NotCreated},
@@ -70,19 +67,23 @@ pub struct ObjectLog {
 impl ObjectLog {
     /// Opens the log at a `s3://BUCKET/PREFIX` URL, and creates it if the prefix is empty. The server of a new log must
     /// show that it creates an object only once.
-    pub async fn open(url: &str, variables: &Variables) -> Result<Self, LogError> {
+    pub async fn open(url: &str, variables: &[(String, String)]) -> Result<Self, LogError> {
         let bucket = Bucket::open(url, variables).await?;
         let log = marker::find_or_create(&bucket).await?;
         Self::attach(bucket, log, ReadPurpose::Use).await.map(Self::with_segments)
     }
 
     /// Opens an existing log.
-    pub async fn open_existing(url: &str, variables: &Variables) -> Result<Self, LogError> {
+    pub async fn open_existing(url: &str, variables: &[(String, String)]) -> Result<Self, LogError> {
         Self::read_only(url, variables, ReadPurpose::Use).await.map(Self::with_segments)
     }
 
     /// Opens an existing log to read it. Creates nothing.
-    pub async fn read_only(url: &str, variables: &Variables, purpose: ReadPurpose) -> Result<Self, LogError> {
+    pub async fn read_only(
+        url: &str,
+        variables: &[(String, String)],
+        purpose: ReadPurpose,
+    ) -> Result<Self, LogError> {
         let bucket = Bucket::open(url, variables).await?;
         let log = marker::find(&bucket).await?.ok_or_else(|| marker::missing(&bucket))?;
         Self::attach(bucket, log, purpose).await
@@ -121,11 +122,11 @@ impl ObjectLog {
             (end.first, end.newest.clone())
         };
         let begun = Instant::now();
-        let position = newest.as_ref().map_or(Position::START, |newest| newest.position);
+        let position = newest.position;
         let is_same = async {
             // A damaged one is reported by its readers.
-            let Some(newest) = newest.filter(|newest| !newest.bytes.is_empty()) else { return Ok(true) };
-            Ok(self.objects.record_at(position, first).await?.bytes == newest.bytes)
+            Ok(newest.bytes.is_empty()
+                || self.objects.record_at(position, first).await?.bytes == newest.bytes)
         };
         let later = self.objects.list(position, 1);
         let ((), is_same, later) = tokio::try_join!(self.objects.check_marker(), is_same, later)?;
@@ -140,16 +141,6 @@ impl ObjectLog {
         }
         self.tail.end.lock().confirmed = begun;
         Ok(())
-    }
-
-    /// Whether the newest commit is this one.
-    fn ends_with(&self, expected: Version) -> bool {
-        let end = self.tail.end.lock();
-        let Some(newest) = &end.newest else { return expected == Version::START };
-        newest.position == expected.position && expected.commit.is_some() && {
-            let id = newest.id.or_else(|| codec::envelope(&newest.bytes).map(|(_, id, _)| id));
-            id == expected.commit
-        }
     }
 
     /// Sends the same bytes until their outcome is known, or the time is over.
@@ -267,7 +258,7 @@ impl EventLog for ObjectLog {
         if expected.position > self.tail.position() {
             self.tail.advance().await.map_err(before_sending)?;
         }
-        if !self.ends_with(expected) {
+        if self.tail.end.lock().newest.version() != expected {
             return Err(AppendError::Conflict);
         }
         self.confirm(APPEND_CONFIRMATION).await.map_err(before_sending)?;

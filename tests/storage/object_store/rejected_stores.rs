@@ -243,7 +243,7 @@ async fn an_object_that_is_too_large_costs_only_its_commits() {
     let url = filled(5).await;
     gateway.request("PUT", &object_of(&url, 5), Some(&vec![b'x'; 17 * 1024 * 1024]));
     // A salvage that takes long checks that the log is still the same.
-    let variables = gateway.variables().into_iter().collect();
+    let variables = gateway.variables();
     let log = ObjectLog::read_only(&url, &variables, ReadPurpose::Salvage).await.unwrap();
     assert_eq!(log.read(Position(5), ReadBound::ONE).await, Ok(vec![]));
     let verified =

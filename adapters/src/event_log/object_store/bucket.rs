@@ -14,37 +14,21 @@ use object_store::{
 };
 use tokio::time;
 
-use super::client::{Connector, NotAListing, Rejection, cause, innermost};
+use super::client::{Connector, OBJECT_MAX, Rejection, cause, innermost};
 use crate::{event_log::loopback::is_loopback, root_certificates};
 
 /// How long a response may take, and the transfer of an object.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-/// The maximum size of an object or listing that is read, in bytes. A segment of the largest objects is smaller.
-pub(super) const OBJECT_MAX: usize = 16 * 1024 * 1024;
 /// The maximum length of a prefix. A key has at most 1,024 bytes.
 const PREFIX_MAX: usize = 512;
 
-/// The variables that complete a URL: credentials, region and endpoint, under the names that the tools of S3 use.
-#[derive(Clone)]
-pub struct Variables(Vec<(AmazonS3ConfigKey, String)>);
-
-impl Variables {
-    /// The variables of this process.
-    pub fn of_this_process() -> Self {
-        env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect()
-    }
-}
-
-/// Other variables, and empty ones, are ignored.
-impl FromIterator<(String, String)> for Variables {
-    fn from_iter<I: IntoIterator<Item = (String, String)>>(variables: I) -> Self {
-        let set = variables.into_iter().map(|(name, value)| (name, value.trim().to_owned()));
-        let set = set.filter(|(name, value)| name.starts_with("AWS_") && !value.is_empty());
-        Self(set.filter_map(|(name, value)| Some((name.to_lowercase().parse().ok()?, value))).collect())
-    }
+/// The environment variables of this process, among them those that complete a URL: credentials, region and endpoint, under
+/// the names that the tools of S3 use.
+pub fn variables() -> Vec<(String, String)> {
+    env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
 }
 
 /// One prefix of a bucket, and the server that holds it.
@@ -77,6 +61,14 @@ impl From<NotCreated> for LogError {
     }
 }
 
+/// Accepts an object that exists.
+pub(super) fn or_exists(created: Result<(), NotCreated>) -> Result<(), LogError> {
+    match created {
+        Ok(()) | Err(NotCreated::Exists) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Parses `s3://BUCKET/PREFIX`. `None` if the URL has another form.
 pub(super) fn parse(url: &str) -> Option<(&str, &str)> {
     let (bucket, prefix) = url.strip_prefix("s3://")?.split_once('/')?;
@@ -89,20 +81,23 @@ pub(super) fn parse(url: &str) -> Option<(&str, &str)> {
 }
 
 impl Bucket {
-    /// Fails if there are no credentials, but does not use them.
-    pub(super) async fn open(url: &str, variables: &Variables) -> Result<Arc<Self>, LogError> {
+    /// Fails if there are no credentials, but does not use them. Other variables than those of S3, and empty ones, are ignored.
+    pub(super) async fn open(url: &str, variables: &[(String, String)]) -> Result<Arc<Self>, LogError> {
         let unusable = |why: String| Fault::CannotOpen.error(why);
         let (name, prefix) = parse(url)
             .ok_or_else(|| unusable("the store URL must have the form s3://BUCKET/PREFIX".into()))?;
-        if let Some((key, what)) =
-            variables.0.iter().find_map(|(key, value)| Some((key, unsendable(*key, value)?)))
-        {
-            return Err(unusable(format!("{} {what}", key.as_ref().to_uppercase())));
+        let mut builder = AmazonS3Builder::new();
+        for (variable, value) in variables.iter().filter(|(name, _)| name.starts_with("AWS_")) {
+            let Ok(key) = variable.to_lowercase().parse() else { continue };
+            let value = value.trim();
+            if let Some(what) = unsendable(key, value) {
+                return Err(unusable(format!("{variable} {what}")));
+            }
+            if !value.is_empty() {
+                builder = builder.with_config(key, value);
+            }
         }
-        let variables = variables.0.iter();
-        let builder =
-            variables.fold(AmazonS3Builder::new(), |builder, (key, value)| builder.with_config(*key, value));
-        let mut builder = builder
+        builder = builder
             .with_bucket_name(name)
             // The library retries a create that may have been stored, and then reports its own object as another one.
             .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
@@ -116,14 +111,13 @@ impl Bucket {
             let uri: Uri = endpoint.parse().unwrap_or_default();
             let host = uri.host().unwrap_or_default();
             let authority = uri.authority().map_or("", |authority| authority.as_str());
-            let has_port = uri.port_u16().is_some() && !authority.contains('@');
-            let is_known = matches!(uri.scheme_str(), Some("http" | "https")) && !host.is_empty();
-            if !is_known || !(authority == host || has_port) {
+            let is_place = authority == host || (uri.port_u16().is_some() && !authority.contains('@'));
+            let is_plain = uri.scheme_str() == Some("http");
+            if host.is_empty() || !is_place || !(is_plain || uri.scheme_str() == Some("https")) {
                 return Err(unusable("AWS_ENDPOINT_URL must have the form https://HOST:PORT".into()));
             }
             let allow_http = AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp);
             let is_allowed = builder.get_config_value(&allow_http).is_some_and(|value| value == "true");
-            let is_plain = uri.scheme_str() == Some("http");
             if is_plain && !is_loopback(host) && !is_allowed {
                 return Err(unusable(format!(
                     "{server} is on a network, and plain HTTP would expose the log there: use an https:// endpoint, or \
@@ -246,16 +240,17 @@ impl Bucket {
             let host = server.rsplit('/').next().unwrap_or_default();
             return Fault::Unreachable.error(format!("cannot connect to {host}: {}", innermost(error)));
         }
-        if let Some(NotAListing(element)) = cause(error) {
+        let Some(rejection) = cause::<Rejection>(error) else {
+            return Fault::Unreachable.error(format!("a request to {server} failed: {}", innermost(error)));
+        };
+        if rejection.status < 300 {
+            let element = &rejection.code;
             let what = if element.is_empty() { "no XML".to_owned() } else { format!("<{element}>") };
             return Fault::CannotOpen.error(format!(
                 "{server} responded to a listing with {what} instead of <ListBucketResult>: check that AWS_ENDPOINT_URL is \
                  the URL of an S3 server"
             ));
         }
-        let Some(rejection) = cause::<Rejection>(error) else {
-            return Fault::Unreachable.error(format!("a request to {server} failed: {}", innermost(error)));
-        };
         let advice = match (rejection.status, &*rejection.code) {
             (408 | 429 | 500.., _) => {
                 return Fault::Unreachable.error(format!("{server} responded with {rejection}"));

@@ -1,7 +1,7 @@
 //! The HTTP client of the object store: hyper with rustls, like every other client of petstore. An error response
 //! becomes a [`Rejection`], because the library keeps the status of a response only as text.
 
-use std::{error::Error, fmt, io, iter, time::Duration};
+use std::{error::Error, io, iter, time::Duration};
 
 use async_trait::async_trait;
 use http_body_util::{BodyExt as _, Limited};
@@ -19,11 +19,12 @@ use object_store::{
 };
 use thiserror::Error;
 
-use super::bucket::OBJECT_MAX;
 use crate::root_certificates;
 
 /// How long a TCP connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// The maximum size of an object or listing that is read, in bytes. A segment of the largest objects is smaller.
+pub(super) const OBJECT_MAX: usize = 16 * 1024 * 1024;
 /// How much is received at a time, in bytes. hyper may parse interim responses (1xx) from 128 full buffers before it
 /// yields, and no timeout fires until then.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -32,19 +33,15 @@ const REPORT_MAX: usize = 64 * 1024;
 /// The maximum length of a code or of the name of an element in a message.
 const NAME_MAX: usize = 64;
 
-/// An error response.
+/// An error response, or a response to a listing that is something else.
 #[derive(Debug, Error)]
 #[error("{status} {}", if code.is_empty() { "without an error code" } else { code })]
 pub(super) struct Rejection {
     pub(super) status: u16,
-    /// The code in its body, for example `NoSuchBucket`. Empty if there is none.
+    /// The code in its body, for example `NoSuchBucket`, or the name of its root element if it reports success. Empty if
+    /// there is none.
     pub(super) code: String,
 }
-
-/// A response to a listing that is something else, with the name of its root element. Empty if there is none.
-#[derive(Debug, Error)]
-#[error("not a listing")]
-pub(super) struct NotAListing(pub(super) String);
 
 /// Finds the cause of this type in an error.
 pub(super) fn cause<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {
@@ -85,13 +82,8 @@ impl HttpConnector for Connector {
     }
 }
 
+#[derive(Debug)]
 struct HyperClient(Client<HttpsConnector<TcpConnector>, HttpRequestBody>);
-
-impl fmt::Debug for HyperClient {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("HyperClient")
-    }
-}
 
 #[async_trait]
 impl HttpService for HyperClient {
@@ -102,26 +94,20 @@ impl HttpService for HyperClient {
             HttpError::new(kind, error)
         })?;
         let (parts, body) = response.into_parts();
-        if parts.status.is_success() {
+        if parts.status.is_success() && !is_listing {
             let body = Limited::new(body, OBJECT_MAX).map_err(interrupted);
-            if !is_listing {
-                return Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(body)));
-            }
-            // To the library, any XML is a listing.
-            let listing = body.collect().await?.to_bytes();
-            return match root_element(&listing) {
-                "ListBucketResult" => Ok(HttpResponse::from_parts(parts, HttpResponseBody::from(listing))),
-                other => Err(HttpError::new(HttpErrorKind::Unknown, NotAListing(other.to_owned()))),
-            };
+            return Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(body)));
         }
-        let report = Limited::new(body, REPORT_MAX).collect().await.map_err(interrupted)?.to_bytes();
-        let rejection = Rejection { status: parts.status.as_u16(), code: code(&report) };
-        match (rejection.status, &*rejection.code) {
-            // The library has its own errors for these: a missing object, and an object that exists.
-            (404, "NoSuchKey") | (409 | 412, _) => {
-                Ok(HttpResponse::from_parts(parts, HttpResponseBody::from(report)))
+        let most = if parts.status.is_success() { OBJECT_MAX } else { REPORT_MAX };
+        let body = Limited::new(body, most).collect().await.map_err(interrupted)?.to_bytes();
+        let status = parts.status.as_u16();
+        let code = if parts.status.is_success() { root_element(&body).to_owned() } else { code(&body) };
+        match (status, &*code) {
+            // To the library, any XML is a listing. It has its own errors for a missing object, and for one that exists.
+            (200..300, "ListBucketResult") | (404, "NoSuchKey") | (409 | 412, _) => {
+                Ok(HttpResponse::from_parts(parts, HttpResponseBody::from(body)))
             }
-            _ => Err(HttpError::new(HttpErrorKind::Unknown, rejection)),
+            _ => Err(HttpError::new(HttpErrorKind::Unknown, Rejection { status, code })),
         }
     }
 }

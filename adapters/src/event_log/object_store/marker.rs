@@ -1,12 +1,10 @@
 //! `log.json`, the marker of a log: found, or created once the server has shown that it creates an object only once.
 
-use std::sync::Arc;
-
 use application::ports::{Fault, LogError};
 use bytes::Bytes;
+use futures_util::future;
 use object_store::ObjectMeta;
 use serde::{Deserialize, Serialize};
-use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use super::bucket::{Bucket, NotCreated};
@@ -17,7 +15,7 @@ const FORMAT: u64 = 1;
 /// Where a new log races for keys. The objects stay, because petstore never deletes one.
 const PROBES: &str = "probes";
 const PROBE_KEYS: usize = 20;
-const PROBE_TASKS: usize = 32;
+const PROBE_REQUESTS: usize = 32;
 
 #[derive(Serialize, Deserialize)]
 struct Marker {
@@ -25,17 +23,11 @@ struct Marker {
     log: Uuid,
 }
 
-fn encode(log: Uuid) -> Bytes {
-    serde_json::to_vec(&Marker { format: FORMAT, log }).expect("text and numbers always serialise").into()
-}
-
-/// Checks that this node may create objects: sends the marker of this log again. A server that denies the request does not
-/// say that the marker exists.
-pub(super) async fn check_writable(bucket: &Bucket, log: Uuid) -> Result<(), LogError> {
-    match bucket.create(&bucket.key(&[MARKER]), encode(log)).await {
-        Ok(()) | Err(NotCreated::Exists) => Ok(()),
-        Err(NotCreated::Rejected(error) | NotCreated::Unclear(error)) => Err(error),
-    }
+/// Creates the marker of this log, unless there is one. A server that denies the request does not say that the marker exists.
+pub(super) async fn create(bucket: &Bucket, log: Uuid) -> Result<(), NotCreated> {
+    let marker =
+        serde_json::to_vec(&Marker { format: FORMAT, log }).expect("text and numbers always serialise");
+    bucket.create(&bucket.key(&[MARKER]), marker.into()).await
 }
 
 /// Returns the id of the log under the prefix. `None` if there is no marker.
@@ -65,7 +57,7 @@ pub(super) fn missing(bucket: &Bucket) -> LogError {
 }
 
 /// Returns the id of the log, and creates the log if the prefix is empty.
-pub(super) async fn find_or_create(bucket: &Arc<Bucket>) -> Result<Uuid, LogError> {
+pub(super) async fn find_or_create(bucket: &Bucket) -> Result<Uuid, LogError> {
     if let Some(log) = find(bucket).await? {
         return Ok(log);
     }
@@ -78,33 +70,23 @@ pub(super) async fn find_or_create(bucket: &Arc<Bucket>) -> Result<Uuid, LogErro
     let log = Uuid::now_v7();
     tracing::info!(target: "petstore::log", server = bucket.server, "checking that the server creates an object only once");
     probe(bucket, log).await?;
-    let created = bucket.create(&bucket.key(&[MARKER]), encode(log)).await;
-    if let Err(NotCreated::Rejected(error)) = created {
-        return Err(error);
-    }
+    let created = create(bucket, log).await;
     // Another node may have created it first.
-    match (find(bucket).await?, created) {
-        (Some(log), _) => Ok(log),
-        (None, Err(error)) => Err(error.into()),
-        (None, Ok(())) => Err(missing(bucket)),
-    }
+    let found = find(bucket).await?;
+    found.ok_or_else(|| created.map_or_else(LogError::from, |()| missing(bucket)))
 }
 
-/// Rejects a server that creates an object twice: tasks race for new keys, and each key must have one winner, whose
+/// Rejects a server that creates an object twice: requests race for new keys, and each key must have one winner, whose
 /// bytes are stored.
-async fn probe(bucket: &Arc<Bucket>, log: Uuid) -> Result<(), LogError> {
+async fn probe(bucket: &Bucket, log: Uuid) -> Result<(), LogError> {
     for number in 0..PROBE_KEYS {
         let key = bucket.key(&[PROBES, &log.to_string(), &number.to_string()]);
-        let mut rivals = JoinSet::new();
-        for task in 0..PROBE_TASKS {
-            let (bucket, key) = (bucket.clone(), key.clone());
-            rivals.spawn(async move {
-                let bytes = Bytes::from(format!("{task}\n"));
-                (bucket.create(&key, bytes.clone()).await, bytes)
-            });
-        }
+        let rivals = (0..PROBE_REQUESTS).map(async |number| {
+            let bytes = Bytes::from(format!("{number}\n"));
+            (bucket.create(&key, bytes.clone()).await, bytes)
+        });
         let (mut winners, mut failed) = (Vec::new(), None);
-        for (outcome, bytes) in rivals.join_all().await {
+        for (outcome, bytes) in future::join_all(rivals).await {
             match outcome {
                 Ok(()) => winners.push(bytes),
                 Err(NotCreated::Exists) => {}
@@ -119,12 +101,12 @@ async fn probe(bucket: &Arc<Bucket>, log: Uuid) -> Result<(), LogError> {
         let server = &bucket.server;
         return Err(match &winners[..] {
             [winner] if stored.as_ref() == Some(winner) => continue,
-            [] => Fault::Unreachable.error(format!("{server} created none of {PROBE_TASKS} objects")),
+            [] => Fault::Unreachable.error(format!("{server} created none of {PROBE_REQUESTS} objects")),
             [_] => Fault::CannotOpen.error(format!(
                 "{server} cannot hold a log: it confirmed an object, but returned a different one"
             )),
             several => Fault::CannotOpen.error(format!(
-                "{server} cannot hold a log: {} of {PROBE_TASKS} requests created the same object, so it ignores \
+                "{server} cannot hold a log: {} of {PROBE_REQUESTS} requests created the same object, so it ignores \
                  If-None-Match or checks it too early; use a server that creates an object only once",
                 several.len()
             )),

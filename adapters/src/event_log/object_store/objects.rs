@@ -9,7 +9,7 @@ use object_store::{ObjectMeta, path::Path};
 use uuid::Uuid;
 
 use super::{
-    bucket::{Bucket, NotCreated},
+    bucket::{Bucket, NotCreated, or_exists},
     marker,
 };
 use crate::event_log::ReadPurpose;
@@ -36,20 +36,15 @@ impl Object {
     /// Joins records to an object. `None` if one of them is not a line.
     pub(super) fn of(first: Position, records: &[Record]) -> Option<Self> {
         let lines: Vec<_> = records.iter().flat_map(|record| [&record.bytes[..], b"\n"]).collect();
-        let mut object = Self::parse(first, &lines.concat().into()).ok()?;
+        let mut object = Self::parse(first, &lines.concat().into(), OBJECT_RECORDS_MAX).ok()?;
         for (stored, record) in object.records.iter_mut().zip(records) {
             stored.id = Some(record.id);
         }
         (object.records.len() == records.len()).then_some(object)
     }
 
-    /// Splits the content of an object. The error continues a sentence about the object.
-    pub(super) fn parse(first: Position, bytes: &Bytes) -> Result<Self, &'static str> {
-        Self::parse_up_to(OBJECT_RECORDS_MAX, first, bytes)
-    }
-
-    /// Like [`parse`](Self::parse), with another maximum number of records.
-    pub(super) fn parse_up_to(max: usize, first: Position, bytes: &Bytes) -> Result<Self, &'static str> {
+    /// Splits the content of an object with at most `max` records. The error continues a sentence about the object.
+    pub(super) fn parse(first: Position, bytes: &Bytes, max: usize) -> Result<Self, &'static str> {
         let lines =
             bytes.strip_suffix(b"\n").ok_or(if bytes.is_empty() { "is empty" } else { "is truncated" })?;
         let records = lines.split(|byte| *byte == b'\n').zip(first.0..);
@@ -142,7 +137,7 @@ impl Objects {
     pub(super) async fn get(&self, first: Position) -> Result<Option<Object>, LogError> {
         let key = self.key(first);
         let Some(bytes) = self.bucket.get(&key).await? else { return Ok(None) };
-        let parsed = Object::parse(first, &bytes);
+        let parsed = Object::parse(first, &bytes, OBJECT_RECORDS_MAX);
         parsed.map(Some).map_err(|damage| Fault::Damaged.error(format!("the object {key} {damage}")))
     }
 
@@ -245,7 +240,7 @@ impl Objects {
     pub(super) async fn check_writable(&self) -> Result<(), LogError> {
         // Otherwise, the request could create the marker of a log that was deleted.
         self.check_marker().await?;
-        marker::check_writable(&self.bucket, self.log).await
+        or_exists(marker::create(&self.bucket, self.log).await)
     }
 
     /// Explains why a commit that was stored cannot be found.
@@ -289,14 +284,13 @@ mod tests {
     #[test]
     fn an_object_is_lines_and_each_of_them_is_ended() {
         let parse = |text: &'static str| {
-            let object = Object::parse(Position(7), &Bytes::from(text))?;
+            let object = Object::parse(Position(7), &Bytes::from(text), OBJECT_RECORDS_MAX)?;
             Ok(object.records.into_iter().map(|record| (record.position.0, record.bytes)).collect::<Vec<_>>())
         };
         assert_eq!(parse("a\nbc\n"), Ok(vec![(7, "a".into()), (8, "bc".into())]));
         assert_eq!(parse(""), Err("is empty"));
         assert_eq!(parse("a\nb"), Err("is truncated"));
-        let lines = Bytes::from("\n".repeat(OBJECT_RECORDS_MAX + 1));
-        assert!(Object::parse(Position(1), &lines.slice(1..)).is_ok());
-        assert_eq!(Object::parse(Position(1), &lines).err(), Some("has too many lines"));
+        assert!(Object::parse(Position(1), &"\n\n".into(), 2).is_ok());
+        assert_eq!(Object::parse(Position(1), &"\n\n\n".into(), 2).err(), Some("has too many lines"));
     }
 }

@@ -8,16 +8,14 @@ use application::{
     log::codec,
     ports::{LogError, Position},
 };
+use bytes::Bytes;
 use futures_util::{StreamExt as _, future, stream};
 use object_store::{ObjectMeta, path::Path};
-use tokio::{
-    sync::watch,
-    task::{self, JoinSet},
-    time,
-};
+use tokio::{sync::watch, task, time};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    bucket::NotCreated,
+    bucket::or_exists,
     objects::{Object, Objects, name},
 };
 
@@ -55,22 +53,21 @@ impl Segment {
     }
 }
 
-/// Returns the hash of the last record of joined objects. `None` if they are not a chain, in which each record has the
-/// hash of the one before it.
-async fn head_of_chain(object: Object) -> (Object, Option<Digest>) {
-    let hashing = task::spawn_blocking(move || {
-        let mut hashes = object.records.iter().map(|record| Digest::of(&record.bytes));
-        let mut last = hashes.next();
-        for (record, hash) in object.records[1..].iter().zip(hashes) {
-            let previous = codec::envelope(&record.bytes).map(|(_, _, previous)| previous);
-            if previous != last {
-                return (object, None);
+/// Splits joined objects, and returns the hash of their last record. `None` if they are damaged, or not a chain, in which
+/// each record has the hash of the one before it.
+async fn parse_chain(first: Position, bytes: Bytes) -> Option<(Object, Digest)> {
+    let parsing = task::spawn_blocking(move || {
+        let object = Object::parse(first, &bytes, SPAN_MAX).ok()?;
+        let mut head = None;
+        for record in &object.records {
+            if head.is_some() && codec::envelope(&record.bytes).map(|(_, _, previous)| previous) != head {
+                return None;
             }
-            last = Some(hash);
+            head = Some(Digest::of(&record.bytes));
         }
-        (object, last)
+        Some((object, head?))
     });
-    hashing.await.expect("hashing does not panic, and is not cancelled")
+    parsing.await.expect("hashing does not panic, and is not cancelled")
 }
 
 impl Objects {
@@ -92,19 +89,12 @@ impl Objects {
             let key = segment.key(&self.segments);
             let bytes = self.bucket.get(&key).await.ok().flatten()?;
             let last = self.record_at(segment.last, segment.last).await.ok()?;
-            let chain = match Object::parse_up_to(SPAN_MAX, segment.first, &bytes) {
-                Ok(object) => Some(head_of_chain(object).await),
-                Err(_damage) => None,
-            };
-            let object = chain.filter(|(object, head)| {
-                *head == Some(segment.head)
-                    && object.last().position == segment.last
-                    && object.last().bytes == last.bytes
-            });
-            if object.is_none() {
+            let is_proven = |(object, head): &_| *head == segment.head && *Object::last(object) == last;
+            let proven = parse_chain(segment.first, bytes).await.filter(is_proven);
+            if proven.is_none() {
                 tracing::warn!(target: "petstore::log", segment = %key, "segment ignored: damaged");
             }
-            object.map(|(object, _)| object)
+            proven.map(|(object, _)| object)
         };
         let objects = stream::iter(segments).map(read).buffered(PARALLEL_READS);
         objects.take_while(|object| future::ready(object.is_some())).filter_map(future::ready).collect().await
@@ -144,16 +134,13 @@ impl Objects {
         let [first, _, ..] = firsts else { return Ok(()) };
         let objects = self.get_all(firsts.to_vec()).await?;
         let joined: Vec<_> = objects.iter().map(|object| &object.bytes[..]).collect();
-        let joined = Object::parse_up_to(SPAN_MAX, *first, &joined.concat().into());
-        let Ok(joined) = joined else { return Ok(()) };
-        let (joined, head) = head_of_chain(joined).await;
+        let parsed = parse_chain(*first, joined.concat().into()).await;
         // A log that is not a chain, or has a gap, is reported by its readers.
-        let Some(head) = head.filter(|_| joined.last().position == last) else { return Ok(()) };
+        let Some((joined, head)) = parsed.filter(|(joined, _)| joined.last().position == last) else {
+            return Ok(());
+        };
         let segment = Segment { first: *first, last, head, size: joined.bytes.len() as u64 };
-        match self.bucket.create(&segment.key(&self.segments), joined.bytes).await {
-            Ok(()) | Err(NotCreated::Exists) => Ok(()),
-            Err(NotCreated::Rejected(error) | NotCreated::Unclear(error)) => Err(error),
-        }
+        or_exists(self.bucket.create(&segment.key(&self.segments), joined.bytes).await)
     }
 }
 
@@ -162,17 +149,16 @@ impl Objects {
 pub(super) struct Segmenter {
     /// The end of the log when there was enough for a segment.
     end: watch::Sender<Position>,
-    /// The commits and bytes after it.
-    grown: (u64, u64),
-    task: JoinSet<()>,
+    /// The bytes after it.
+    bytes: u64,
+    task: AbortOnDropHandle<()>,
 }
 
 impl Segmenter {
     pub(super) fn start(objects: Arc<Objects>, end: Position) -> Self {
         let (end, mut ends) = watch::channel(end);
         ends.mark_changed();
-        let mut task = JoinSet::new();
-        task.spawn(async move {
+        let task = tokio::spawn(async move {
             let mut last = Position::START;
             while ends.changed().await.is_ok() {
                 let end = *ends.borrow_and_update();
@@ -184,24 +170,23 @@ impl Segmenter {
                 }
             }
         });
-        Self { end, grown: (0, 0), task }
+        Self { end, bytes: 0, task: AbortOnDropHandle::new(task) }
     }
 
     /// Counts an object. If this node has created it and there is enough for a segment, the task continues.
     pub(super) fn add(&mut self, object: &Object) {
-        let (commits, bytes) = &mut self.grown;
-        *commits += object.records.len() as u64;
-        *bytes += object.bytes.len() as u64;
-        if object.last().id.is_some() && (*commits >= COMMITS_MAX || *bytes >= BYTES_MAX) {
-            self.grown = (0, 0);
-            self.end.send_replace(object.last().position);
+        self.bytes += object.bytes.len() as u64;
+        let last = object.last();
+        let commits = last.position.0.saturating_sub(self.end.borrow().0);
+        if last.id.is_some() && (commits >= COMMITS_MAX || self.bytes >= BYTES_MAX) {
+            self.bytes = 0;
+            self.end.send_replace(last.position);
         }
     }
 
     /// Finishes the segments that have been begun.
     pub(super) async fn close(self) {
-        let Self { end, mut task, .. } = self;
-        drop(end);
-        let _ = time::timeout(CLOSE_TIMEOUT, task.join_next()).await;
+        drop(self.end);
+        let _ = time::timeout(CLOSE_TIMEOUT, self.task).await;
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use application::ports::{Fault, LogError, Position, StoredRecord};
+use application::{
+    log::codec,
+    ports::{Fault, LogError, Position, StoredRecord},
+};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::{
@@ -28,8 +31,8 @@ const RECENT_BYTES: usize = 4 * 1024 * 1024;
 pub(super) struct End {
     /// The first position of the object. 0 for the empty log.
     pub(super) first: Position,
-    /// The last record in it. `None` for the empty log.
-    pub(super) newest: Option<StoredRecord>,
+    /// The last record in it. Without bytes, the log is empty or the object is damaged.
+    pub(super) newest: StoredRecord,
     /// The newest records, for readers that wait for them.
     pub(super) recent: RecordCache,
     /// When the newest object was found.
@@ -41,41 +44,39 @@ pub(super) struct End {
 }
 
 impl End {
-    fn position(&self) -> Position {
-        self.newest.as_ref().map_or(Position::START, |newest| newest.position)
-    }
-
     /// Finds the newest object in the listing of a log.
     async fn find(objects: &Objects) -> Result<Self, LogError> {
         let confirmed = Instant::now();
         let segmented = objects.list_segments(Position::START).await?.pop();
         let segmented = segmented.map_or(Position::START, |segment| segment.last);
         let newest = objects.list_from(segmented, usize::MAX).await?.pop();
-        let Some((first, _)) = newest else {
-            if segmented > Position::START {
-                return Err(objects.missing(segmented).await);
+        if newest.is_none() && segmented > Position::START {
+            return Err(objects.missing(segmented).await);
+        }
+        let first = newest.map_or(Position::START, |(first, _)| first);
+        let mut newest = StoredRecord { position: first, id: None, bytes: Bytes::new() };
+        if first > Position::START {
+            match objects.get(first).await {
+                Ok(Some(object)) => newest = last_of(&object),
+                Ok(None) => return Err(objects.missing(first).await),
+                // Reported by its readers. The other objects can be salvaged.
+                Err(error) if error.fault == Fault::Damaged => {}
+                Err(error) => return Err(error),
             }
-            return Ok(Self::at(Position::START, None, confirmed));
-        };
-        let newest = match objects.get(first).await {
-            Ok(Some(newest)) => newest.last().clone(),
-            Ok(None) => return Err(objects.missing(first).await),
-            // Reported by its readers. The other objects can be salvaged.
-            Err(error) if error.fault == Fault::Damaged => {
-                StoredRecord { position: first, id: None, bytes: Bytes::new() }
-            }
-            Err(error) => return Err(error),
-        };
+        }
         if newest.position < segmented && !newest.bytes.is_empty() {
             return Err(objects.missing(newest.position.next()).await);
         }
-        Ok(Self::at(first, Some(newest), confirmed))
-    }
-
-    fn at(first: Position, newest: Option<StoredRecord>, confirmed: Instant) -> Self {
         let now = Instant::now();
-        Self { first, newest, recent: RecordCache::default(), found: now, confirmed, next_poll: now }
+        Ok(Self { first, newest, recent: RecordCache::default(), found: now, confirmed, next_poll: now })
     }
+}
+
+/// The last record of an object, with its id. A copy: a slice would keep the whole object in memory.
+fn last_of(object: &Object) -> StoredRecord {
+    let StoredRecord { position, id, bytes } = object.last();
+    let id = id.or_else(|| codec::envelope(bytes).map(|(_, id, _)| id));
+    StoredRecord { position: *position, id, bytes: bytes.to_vec().into() }
 }
 
 /// The end of a log, as this node knows it.
@@ -93,7 +94,7 @@ pub(super) struct Tail {
 impl Tail {
     pub(super) async fn find(objects: Arc<Objects>) -> Result<Self, LogError> {
         let end = End::find(&objects).await?;
-        let position = watch::Sender::new(end.position());
+        let position = watch::Sender::new(end.newest.position);
         Ok(Self { objects, end: end.into(), position, polls: Notify::new(), segmenter: Mutex::default() })
     }
 
@@ -129,13 +130,11 @@ impl Tail {
     /// Records an object that was read or created after the newest one. Another task may have recorded it already.
     pub(super) fn record(&self, object: &Object) {
         let mut end = self.end.lock();
-        if object.first != end.position().next() {
+        if object.first != end.newest.position.next() {
             return;
         }
-        let last = object.last();
         end.first = object.first;
-        // A copy: a slice would keep the whole object in memory.
-        end.newest = Some(StoredRecord { bytes: last.bytes.to_vec().into(), ..*last });
+        end.newest = last_of(object);
         end.recent.push(object);
         end.recent.shrink_to(RECENT_BYTES);
         end.found = Instant::now();
@@ -143,7 +142,7 @@ impl Tail {
         if let Some(segmenter) = &mut *self.segmenter.lock() {
             segmenter.add(object);
         }
-        self.position.send_replace(last.position);
+        self.position.send_replace(end.newest.position);
         self.polls.notify_one();
     }
 
@@ -165,8 +164,8 @@ impl Tail {
         }
         let found = End::find(&self.objects).await?;
         let mut end = self.end.lock();
-        if found.position() > end.position() {
-            self.position.send_replace(found.position());
+        if found.newest.position > end.newest.position {
+            self.position.send_replace(found.newest.position);
             *end = found;
         }
         Ok(())
