@@ -10,14 +10,14 @@ mod durability;
 mod reading;
 mod stream;
 
-use std::{fmt, mem, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use application::ports::{
     AppendError, Durability, EventLog, Fault, LogError, LogSource, Position, RECORD_MAX, ReadBound, Record,
     StoredRecord, Version,
 };
 use async_nats::{
-    Client, HeaderMap, ServerInfo, Subscriber,
+    Client, HeaderMap, ServerInfo,
     header::NATS_EXPECTED_LAST_SEQUENCE,
     jetstream::{ErrorCode, publish::PublishAck, response::Response, stream::Info},
 };
@@ -33,7 +33,7 @@ use self::{
     connection::{NatsConnection, RESPONSE_TIMEOUT},
     durability::SyncSettings,
 };
-use super::{IfMissing, environment};
+use super::{IfMissing, ReadPurpose, announced, environment};
 
 /// The oldest server version whose replicas serve batches of records.
 const SERVER_MIN: (i64, i64) = (2, 11);
@@ -48,7 +48,7 @@ const COMMIT_ID: &str = "Petstore-Commit-Id";
 /// A log in a JetStream cluster, which many nodes may share.
 pub struct NatsLog {
     connection: NatsConnection,
-    sound_head: SoundHead,
+    purpose: ReadPurpose,
     known: Mutex<Known>,
     sync_settings: Arc<SyncSettings>,
     /// The last position that the leader has announced. Announcements may get lost, or be those of a replaced stream.
@@ -57,15 +57,10 @@ pub struct NatsLog {
     _background: JoinSet<()>,
 }
 
-/// Returns the head of a stream, or what is wrong with the stream.
-type SoundHead = fn(&Info) -> Result<Position, LogError>;
-
 /// The newest state of the stream that this node has seen.
 struct Known {
     /// As last reported by the leader. The last sequence is raised by appends and reads.
     info: Info,
-    /// When the leader last reported the stream.
-    reported: Instant,
     /// Since when the leader has reported an older state than before, if it does.
     behind_since: Option<Instant>,
     /// The number of the connection over which the stream was last found sound. A new one may lead to another stream.
@@ -93,17 +88,17 @@ impl NatsLog {
     /// Connects to one of the servers of a `nats://[user:password@]host:port[,host:port]/STREAM` URL, and finds or
     /// creates the stream. Fails within seconds if no server responds, which may be temporary.
     pub fn open(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
-        Box::pin(Self::open_stream(url, IfMissing::Create, stream::head))
+        Box::pin(Self::open_stream(url, IfMissing::Create, ReadPurpose::Use))
     }
 
     /// Opens an existing stream, without creating one.
     pub fn open_existing(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
-        Box::pin(Self::open_stream(url, IfMissing::Fail, stream::head))
+        Box::pin(Self::open_stream(url, IfMissing::Fail, ReadPurpose::Use))
     }
 
     /// Opens a stream that may have lost messages, or may lose some, to read the remaining ones.
     pub fn salvage(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
-        Box::pin(Self::open_stream(url, IfMissing::Fail, |info| Ok(Position(info.state.last_sequence))))
+        Box::pin(Self::open_stream(url, IfMissing::Fail, ReadPurpose::Salvage))
     }
 
     /// The name of the stream that a URL selects. `None` if the URL names no stream.
@@ -119,25 +114,29 @@ impl NatsLog {
         Address::parse(url, &|_| None).map(drop)
     }
 
-    async fn open_stream(url: &str, if_missing: IfMissing, sound_head: SoundHead) -> Result<Self, LogError> {
+    async fn open_stream(url: &str, if_missing: IfMissing, purpose: ReadPurpose) -> Result<Self, LogError> {
         let address = Address::parse(url, &environment::of_this_process)?;
         let connection = NatsConnection::open(address).await?;
         check_server(&connection.client)?;
         let epoch = connection.epoch();
         let info = connection.open_stream(if_missing).await?;
-        sound_head(&info)?;
+        stream::head(&info, purpose)?;
         let mut background = JoinSet::new();
         let sync_settings = Arc::new(SyncSettings::open(&connection.address).await?);
         background.spawn(sync_settings.clone().poll_periodically());
         let stored = connection.client.subscribe(connection.address.subject("stored")).await;
-        let stored =
+        let mut stored =
             stored.map_err(|error| Fault::Unreachable.error(format!("cannot subscribe: {error}")))?;
-        let announced = watch::Sender::new(Position::START);
-        background.spawn(receive(stored, announced.clone()));
+        let announced = watch::Sender::default();
+        let received = announced.clone();
+        background.spawn(async move {
+            while let Some(message) = stored.next().await {
+                reading::position(&message).inspect(|position| announced::raise(&received, *position));
+            }
+        });
         let (checked_epoch, newest) = (Some(epoch), Version::START);
-        let known = Known { info, reported: Instant::now(), behind_since: None, checked_epoch, newest };
-        let known = Mutex::new(known);
-        Ok(Self { connection, sound_head, known, sync_settings, announced, _background: background })
+        let known = Mutex::new(Known { info, behind_since: None, checked_epoch, newest });
+        Ok(Self { connection, purpose, known, sync_settings, announced, _background: background })
     }
 
     /// Checks that the stream drops no commits, and holds the expected one. Asks the leader only after a reconnect, or if
@@ -174,7 +173,39 @@ impl NatsLog {
         let subject = self.connection.address.subject("commits");
         let reply = self.connection.request(subject, headers, bytes, RESPONSE_TIMEOUT).await;
         let reply = reply.map_err(AppendError::NotStored)?.map_err(AppendError::Unclear)?;
-        outcome(&self.connection.address.stream, expected, &reply.payload)
+        let position = expected.next();
+        let error = match serde_json::from_slice::<Response<PublishAck>>(&reply.payload) {
+            Ok(Response::Ok(PublishAck { sequence, stream, .. })) => {
+                if sequence == position.0 && stream == self.connection.address.stream {
+                    return Ok(position);
+                }
+                return Err(AppendError::Closed(Fault::Diverged.error(format!(
+                    "the commit for position {position} was stored at sequence {sequence} of stream {stream}: another client \
+                     is publishing to this stream"
+                ))));
+            }
+            Ok(Response::Err { error }) => error,
+            Err(error) => {
+                let detail = format!("the acknowledgement cannot be parsed: {error}");
+                return Err(AppendError::Unclear(Fault::Unreachable.error(detail)));
+            }
+        };
+        let fault = match error.error_code() {
+            ErrorCode::STREAM_WRONG_LAST_SEQUENCE | ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT => {
+                return Err(AppendError::Conflict);
+            }
+            // The leader checks these before it proposes anything to the replicas.
+            ErrorCode::ACCOUNT_RESOURCES_EXCEEDED
+            | ErrorCode::INSUFFICIENT_RESOURCES
+            | ErrorCode::STORAGE_RESOURCES_EXCEEDED => Fault::Full,
+            ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM => Fault::TooLarge,
+            // After any other error of the leader, the replicas may still store the commit.
+            _ => {
+                let detail = format!("NATS failed to store a commit: {error}");
+                return Err(AppendError::Unclear(Fault::WriteFailed.error(detail)));
+            }
+        };
+        Err(AppendError::NotStored(fault.error(format!("NATS rejected a commit: {error}"))))
     }
 
     /// Rejects the report of a leader that may have been replaced: it is older than the state `before` the request.
@@ -201,16 +232,22 @@ impl LogSource for NatsLog {
         if after >= last && self.head().await? <= after {
             return Ok(vec![]);
         }
-        let mut found = self.connection.read(after, bound).await?;
+        let mut found = vec![];
+        if bound.records > 1 {
+            found = self.connection.read_from_any_replica(after, bound).await?;
+        }
+        if found.is_empty() {
+            found.extend(self.connection.read_from_leader(after.next()).await?);
+        }
         if found.is_empty() {
             let head = self.head().await?;
             if head <= after {
                 return Ok(found);
             }
-            let missing = after.next();
-            let detail =
-                format!("the commit at position {missing} is missing, but the log continues to {head}");
-            return Err(Fault::Damaged.error(detail));
+            return Err(Fault::Damaged.error(format!(
+                "the commit at position {} is missing, but the log continues to {head}",
+                after.next()
+            )));
         }
         // A replica may show a commit before the leader does, which would look like a lost commit later. The leader has
         // the commits that it has announced.
@@ -229,9 +266,7 @@ impl LogSource for NatsLog {
     async fn head(&self) -> Result<Position, LogError> {
         // Replies may overtake each other, so compare with the state before this request.
         let before = self.known.lock().info.clone();
-        let last = Position(before.state.last_sequence);
-        let announced = *self.announced.borrow();
-        let epoch = self.connection.epoch();
+        let (announced, epoch) = (*self.announced.borrow(), self.connection.epoch());
         let info = self.connection.stream_info().await;
         let info = match info.and_then(|info| self.reject_stale(info, &before)) {
             Err(error) if error.fault == Fault::Unreachable => {
@@ -241,20 +276,13 @@ impl LogSource for NatsLog {
             info => info?,
         };
         self.connection.expect_leader();
-        self.sync_settings.poll_if_changed(&before, &info).await;
+        self.sync_settings.expire().await;
         let mut known = self.known.lock();
         let was_checked = known.checked_epoch.take() == Some(epoch);
-        let head = (self.sound_head)(&info)?;
+        let head = stream::head(&info, self.purpose)?;
         known.checked_epoch = Some(epoch);
-        known.reported = Instant::now();
-        // An announcement may get lost, and one of a stream that was replaced would wake every wait.
-        self.announced.send_if_modified(|last| {
-            let is_wrong = head > *last || (*last == announced && head < announced);
-            if is_wrong {
-                *last = head;
-            }
-            is_wrong
-        });
+        announced::confirm(&self.announced, announced, head);
+        let last = Position(before.state.last_sequence);
         let is_same_log = info.created == before.created && head >= last;
         if !(is_same_log && was_checked) {
             known.newest = Version::START;
@@ -283,7 +311,7 @@ impl LogSource for NatsLog {
 
     fn durability(&self) -> Durability {
         let known = self.known.lock();
-        self.sync_settings.durability(&known.info, known.reported)
+        self.sync_settings.durability(&known.info)
     }
 }
 
@@ -306,7 +334,7 @@ impl EventLog for NatsLog {
         self.check(expected, epoch).await?;
         let position = self.publish(expected.position, record.id.0, record.bytes.clone()).await?;
         self.known.lock().record(Version::at(position, record.id), epoch);
-        announce(&self.announced, position);
+        announced::raise(&self.announced, position);
         Ok(position)
     }
 
@@ -328,41 +356,6 @@ impl EventLog for NatsLog {
     }
 }
 
-/// Returns the outcome of an append after `expected`.
-fn outcome(stream: &str, expected: Position, reply: &[u8]) -> Result<Position, AppendError> {
-    let position = expected.next();
-    let error = match serde_json::from_slice::<Response<PublishAck>>(reply) {
-        Ok(Response::Ok(ack)) if ack.stream == stream && ack.sequence == position.0 => return Ok(position),
-        Ok(Response::Ok(PublishAck { sequence, stream, .. })) => {
-            return Err(AppendError::Closed(Fault::Diverged.error(format!(
-                "the commit for position {position} was stored at sequence {sequence} of stream {stream}: another client is \
-                 publishing to this stream"
-            ))));
-        }
-        Ok(Response::Err { error }) => error,
-        Err(error) => {
-            let detail = format!("the acknowledgement cannot be parsed: {error}");
-            return Err(AppendError::Unclear(Fault::Unreachable.error(detail)));
-        }
-    };
-    let fault = match error.error_code() {
-        ErrorCode::STREAM_WRONG_LAST_SEQUENCE | ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT => {
-            return Err(AppendError::Conflict);
-        }
-        // The leader checks these before it proposes anything to the replicas.
-        ErrorCode::ACCOUNT_RESOURCES_EXCEEDED
-        | ErrorCode::INSUFFICIENT_RESOURCES
-        | ErrorCode::STORAGE_RESOURCES_EXCEEDED => Fault::Full,
-        ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM => Fault::TooLarge,
-        // After any other error of the leader, the replicas may still store the commit.
-        _ => {
-            let detail = format!("NATS failed to store a commit: {error}");
-            return Err(AppendError::Unclear(Fault::WriteFailed.error(detail)));
-        }
-    };
-    Err(AppendError::NotStored(fault.error(format!("NATS rejected a commit: {error}"))))
-}
-
 fn check_server(client: &Client) -> Result<(), LogError> {
     let ((major, minor), ServerInfo { version, max_payload, .. }) = (SERVER_MIN, client.server_info());
     let rule = if !client.is_server_compatible(major, minor, 0) {
@@ -379,18 +372,6 @@ impl fmt::Debug for NatsLog {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "NatsLog({})", self.connection.address)
     }
-}
-
-async fn receive(mut stored: Subscriber, announced: watch::Sender<Position>) {
-    while let Some(message) = stored.next().await {
-        if let Some(position) = reading::position(&message) {
-            announce(&announced, position);
-        }
-    }
-}
-
-fn announce(announced: &watch::Sender<Position>, position: Position) {
-    announced.send_if_modified(|last| position > mem::replace(last, position.max(*last)));
 }
 
 #[cfg(test)]
@@ -410,8 +391,7 @@ mod tests {
                 "last_ts": "2026-01-01T00:00:00Z", "consumer_count": 0 },
         });
         let info = serde_json::from_value(info).unwrap();
-        let (checked_epoch, newest) = (Some(1), Version::START);
-        let mut known = Known { info, reported: Instant::now(), behind_since: None, checked_epoch, newest };
+        let mut known = Known { info, behind_since: None, checked_epoch: Some(1), newest: Version::START };
         let [older, newer, later] = [6, 7, 8].map(|at| Version::at(Position(at), contract::record(at).id));
         known.record(newer, 1);
         known.record(older, 1);

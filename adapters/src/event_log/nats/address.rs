@@ -13,7 +13,11 @@ pub(super) struct Address {
     /// `host:port` of the servers to try first. They announce the rest of the cluster.
     pub(super) servers: Vec<String>,
     pub(super) stream: String,
-    pub(super) identity: Credentials,
+    /// The user, or a token if there is no password.
+    pub(super) user: Option<String>,
+    pub(super) password: Option<String>,
+    /// A file with credentials, which replaces the user.
+    pub(super) credentials: Option<PathBuf>,
     pub(super) tls: TlsMode,
     /// The only authority whose certificates are trusted; otherwise those that the system trusts.
     pub(super) ca: Option<PathBuf>,
@@ -25,18 +29,6 @@ pub(super) struct Address {
     pub(super) sync_stated: bool,
     /// `host:port` of the servers' monitoring endpoints (`monitor=host:8222,…`), to check how they sync.
     pub(super) monitors: Vec<String>,
-}
-
-#[derive(Default, PartialEq, Eq)]
-pub(super) enum Credentials {
-    #[default]
-    Anonymous,
-    Token(String),
-    Password {
-        user: String,
-        password: String,
-    },
-    File(PathBuf),
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -65,14 +57,14 @@ impl Address {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, stream) =
             rest.rsplit_once('/').ok_or_else(|| wrong("must name a stream, as in nats://host:4222/PETS"))?;
-        let (user_info, servers) =
+        let (user, servers) =
             authority.rsplit_once('@').map_or((None, authority), |(user, servers)| (Some(user), servers));
-        let mut address = Self {
-            servers: hosts(servers)?,
-            stream: stream_name(stream)?,
-            identity: user_info.map_or(Ok(Credentials::Anonymous), identity)?,
-            ..Self::default()
-        };
+        let mut address = Self { servers: hosts(servers)?, stream: stream_name(stream)?, ..Self::default() };
+        if let Some(user) = user {
+            let (user, password) = user.split_once(':').map_or((user, None), |(user, it)| (user, Some(it)));
+            address.user = Some(decoded(user)?);
+            address.password = password.map(decoded).transpose()?.or_else(|| environment("NATS_PASSWORD"));
+        }
         let (mut cert, mut key) = (None, None);
         for (option, value) in form_urlencoded::parse(query.as_bytes()) {
             match (&*option, &*value) {
@@ -82,7 +74,10 @@ impl Address {
                 ("ca", file) => address.ca = Some(file.into()),
                 ("cert", file) => cert = Some(file.into()),
                 ("key", file) => key = Some(file.into()),
-                ("creds", file) => address.identity = Credentials::File(file.into()),
+                ("creds", file) => {
+                    address.user = None;
+                    address.credentials = Some(file.into());
+                }
                 ("replicas", number) => match number.parse() {
                     Ok(number @ 1..=REPLICAS_MAX) => address.replicas = Some(number),
                     Ok(_) | Err(_) => {
@@ -103,10 +98,6 @@ impl Address {
         if address.tls == TlsMode::ServerDecides && !address.servers.iter().all(|server| is_local(server)) {
             address.tls = TlsMode::Required;
         }
-        if let (Credentials::Token(user), Some(password)) = (&address.identity, environment("NATS_PASSWORD"))
-        {
-            address.identity = Credentials::Password { user: user.clone(), password };
-        }
         Ok(address)
     }
 
@@ -120,23 +111,14 @@ impl Address {
 /// The URL without its secrets, for errors and logs.
 impl fmt::Display for Address {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let who = match self.identity {
-            Credentials::Anonymous | Credentials::File(_) => "",
-            Credentials::Token(_) | Credentials::Password { .. } => "***@",
-        };
+        let who = if self.user.is_some() { "***@" } else { "" };
         write!(formatter, "nats://{who}{}/{}", self.servers.join(","), self.stream)
     }
 }
 
-fn identity(user_info: &str) -> Result<Credentials, LogError> {
-    let decode = |text| match percent_decode_str(text).decode_utf8() {
-        Ok(decoded) => Ok(decoded.into_owned()),
-        Err(_) => Err(wrong("has a user or password that is not UTF-8")),
-    };
-    Ok(match user_info.split_once(':') {
-        Some((user, password)) => Credentials::Password { user: decode(user)?, password: decode(password)? },
-        None => Credentials::Token(decode(user_info)?),
-    })
+fn decoded(text: &str) -> Result<String, LogError> {
+    let decoded = percent_decode_str(text).decode_utf8();
+    decoded.map(Into::into).map_err(|_| wrong("has a user or password that is not UTF-8"))
 }
 
 fn hosts(list: &str) -> Result<Vec<String>, LogError> {
@@ -178,7 +160,7 @@ mod tests {
         let address = parse("nats://one:4222,[::1]:4223,three/PETS").unwrap();
         assert_eq!(address.servers, ["one:4222", "[::1]:4223", "three"]);
         assert_eq!(address.stream, "PETS");
-        assert!(address.identity == Credentials::Anonymous);
+        assert_eq!(address.user, None);
     }
 
     #[test]
@@ -188,7 +170,7 @@ mod tests {
         let address = parse(url).unwrap();
         assert_eq!((address.tls, address.ca), (TlsMode::Required, Some("a.pem".into())));
         assert_eq!(address.client_certificate, Some(("b".into(), "c".into())));
-        assert!(address.identity == Credentials::File("d".into()));
+        assert_eq!(address.credentials, Some("d".into()));
         assert_eq!((address.replicas, address.sync_stated), (Some(5), true));
         assert_eq!(address.monitors, ["x:1", "y:2"]);
     }
@@ -210,13 +192,13 @@ mod tests {
     #[test]
     fn secrets_are_decoded_and_never_shown() {
         let address = parse("nats://joe:pa%3F/ss@one/S").unwrap();
-        let password = "pa?/ss".into();
-        assert!(address.identity == Credentials::Password { user: "joe".into(), password });
+        assert_eq!((address.user.as_deref(), address.password.as_deref()), (Some("joe"), Some("pa?/ss")));
         assert_eq!(address.to_string(), "nats://***@one/S");
         let environment = |name: &str| (name == "NATS_PASSWORD").then(|| "pass".into());
         let environment = Address::parse("nats://joe@one/S", &environment).unwrap();
-        assert!(
-            environment.identity == Credentials::Password { user: "joe".into(), password: "pass".into() }
+        assert_eq!(
+            (environment.user.as_deref(), environment.password.as_deref()),
+            (Some("joe"), Some("pass"))
         );
     }
 

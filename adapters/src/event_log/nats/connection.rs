@@ -20,7 +20,7 @@ use tokio::{
     time::{self, Instant},
 };
 
-use super::address::{Address, Credentials, TlsMode};
+use super::address::{Address, TlsMode};
 use crate::{event_log::loopback::is_loopback, root_certificates};
 
 /// How long one server may take to accept a connection.
@@ -84,16 +84,16 @@ impl NatsConnection {
                 }
                 async {}
             });
-        let mut options = match &address.identity {
-            Credentials::Anonymous => options,
-            Credentials::Token(token) => options.token(token.clone()),
-            Credentials::Password { user, password } => {
-                options.user_and_password(user.clone(), password.clone())
-            }
-            Credentials::File(file) => options.credentials_file(file).await.map_err(|error| {
-                Fault::CannotOpen.error(format!("cannot use {}: {error}", file.display()))
-            })?,
+        let mut options = match (&address.user, &address.password) {
+            (Some(user), Some(password)) => options.user_and_password(user.clone(), password.clone()),
+            (Some(token), None) => options.token(token.clone()),
+            (None, _) => options,
         };
+        if let Some(file) = &address.credentials {
+            options = options.credentials_file(file).await.map_err(|error| {
+                Fault::CannotOpen.error(format!("cannot use {}: {error}", file.display()))
+            })?;
+        }
         if let Some(ca) = &address.ca {
             options = options.add_root_certificates(ca.clone());
         }

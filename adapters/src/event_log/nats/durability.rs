@@ -18,19 +18,17 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 const POLL_TIMEOUT: Duration = Duration::from_secs(1);
 /// A monitoring page is a few kilobytes long; anything much longer is not one.
 const PAGE_MAX: usize = 1024 * 1024;
-/// A report that was older than this when the leader last responded no longer counts. Without a leader, no server
-/// acknowledges anything.
+/// A report that is older than this when the leader responds no longer counts. Without a leader, no server acknowledges
+/// anything.
 const REPORT_AGE_MAX: Duration = Duration::from_secs(10);
-
-/// The interval at which each server syncs, by its name, or `None` if it syncs before it acknowledges, and when the
-/// server was asked.
-type Reports = BTreeMap<String, (Option<Duration>, Instant)>;
 
 pub(super) struct SyncSettings {
     monitors: Vec<String>,
     /// Whether the store URL has `sync=always`, the statement of the operator.
     is_stated: bool,
-    reports: Mutex<Reports>,
+    /// The interval at which each server syncs, by its name, or `None` if it syncs before it acknowledges, and when the
+    /// server was asked.
+    reports: Mutex<BTreeMap<String, (Option<Duration>, Instant)>>,
 }
 
 impl SyncSettings {
@@ -56,10 +54,13 @@ impl SyncSettings {
         }
     }
 
-    /// Polls again if the servers of the stream have changed: one of them may have restarted.
-    pub(super) async fn poll_if_changed(&self, before: &Info, info: &Info) {
-        if servers_in_contact(before) != servers_in_contact(info) {
+    /// Forgets reports that are too old, if another poll does not renew them. Called when the leader responds.
+    pub(super) async fn expire(&self) {
+        let is_recent = |(_, asked): &(_, Instant)| asked.elapsed() < REPORT_AGE_MAX;
+        let all_are_recent = self.reports.lock().values().all(is_recent);
+        if !all_are_recent {
             self.poll().await;
+            self.reports.lock().retain(|_, report| is_recent(report));
         }
     }
 
@@ -74,13 +75,13 @@ impl SyncSettings {
         future::join_all(polls).await;
     }
 
-    pub(super) fn durability(&self, info: &Info, reported: Instant) -> Durability {
+    pub(super) fn durability(&self, info: &Info) -> Durability {
         let replicas = info.config.num_replicas;
         let copies = match replicas {
             0 | 1 => "a single server".to_owned(),
             more => format!("a majority of {more} servers"),
         };
-        let (is_synced, sync) = self.sync_setting(info, reported);
+        let (is_synced, sync) = self.sync_setting(info);
         let (level, promise) = if is_synced == Some(true) {
             let level = if replicas < 3 { DurabilityLevel::Synced } else { DurabilityLevel::Replicated };
             let source = sync.trim_start_matches("always");
@@ -112,12 +113,11 @@ impl SyncSettings {
 
     /// Whether the servers sync a record before they acknowledge it, if that is known, and the setting in words. A report of a
     /// server counts more than the statement of the operator.
-    fn sync_setting(&self, info: &Info, reported: Instant) -> (Option<bool>, String) {
+    fn sync_setting(&self, info: &Info) -> (Option<bool>, String) {
         let (reports, servers) = (self.reports.lock(), servers_in_contact(info));
-        let is_recent = |(_, asked): &&(_, Instant)| reported < *asked + REPORT_AGE_MAX;
         let mut unknown = None;
         for server in servers.iter().copied() {
-            match reports.get(server).filter(is_recent) {
+            match reports.get(server) {
                 Some((None, _)) => {}
                 Some((Some(interval), _)) => {
                     return (Some(false), format!("{interval:?} (checked on {server})"));

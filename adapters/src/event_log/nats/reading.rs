@@ -22,25 +22,9 @@ struct StoredMessage {
 }
 
 impl NatsConnection {
-    /// Reads records after `after` from one replica, or the next one from the leader. Empty if the leader has none.
-    pub(super) async fn read(
-        &self,
-        after: Position,
-        bound: ReadBound,
-    ) -> Result<Vec<StoredRecord>, LogError> {
-        let mut found = vec![];
-        if bound.records > 1 {
-            found = self.read_from_any_replica(after, bound).await?;
-        }
-        if found.is_empty() {
-            found.extend(self.read_from_leader(after.next()).await?);
-        }
-        Ok(found)
-    }
-
     /// Reads records after `after` from one replica, up to the first gap. The replica may lag behind the leader or not
     /// reply, so the result may be shorter than what the leader has, or empty.
-    async fn read_from_any_replica(
+    pub(super) async fn read_from_any_replica(
         &self,
         after: Position,
         bound: ReadBound,

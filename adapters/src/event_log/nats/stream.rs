@@ -13,7 +13,7 @@ use async_nats::jetstream::{
 use tokio::time::{self, Instant};
 
 use super::{address::Address, connection::NatsConnection};
-use crate::event_log::IfMissing;
+use crate::event_log::{IfMissing, ReadPurpose};
 
 /// The number of replicas of a new stream if there are enough servers. With three, it survives the loss of one.
 const REPLICAS: usize = 3;
@@ -30,16 +30,14 @@ impl NatsConnection {
     pub(super) async fn open_stream(&self, if_missing: IfMissing) -> Result<Info, LogError> {
         let deadline = Instant::now() + FIND_TIMEOUT;
         loop {
-            if let Some(info) = self.find_stream().await? {
-                return Ok(info);
-            }
-            if Instant::now() >= deadline {
-                let detail = format!("stream {} does not exist; check the URL", self.address.stream);
-                return Err(Fault::AnotherLog.error(detail));
-            }
-            match if_missing {
-                IfMissing::Create => self.create_stream().await?,
-                IfMissing::Fail => time::sleep(FIND_INTERVAL).await,
+            match self.find_stream().await? {
+                Some(info) => return Ok(info),
+                None if Instant::now() >= deadline => {
+                    let detail = format!("stream {} does not exist; check the URL", self.address.stream);
+                    return Err(Fault::AnotherLog.error(detail));
+                }
+                None if if_missing == IfMissing::Create => self.create_stream().await?,
+                None => time::sleep(FIND_INTERVAL).await,
             }
         }
     }
@@ -150,8 +148,12 @@ fn config(address: &Address, replicas: usize) -> Config {
     }
 }
 
-/// Returns the head of the log, if the settings of the stream keep every commit, and no message is missing.
-pub(super) fn head(Info { config, state, .. }: &Info) -> Result<Position, LogError> {
+/// Returns the head of the log. Unless it is salvaged, the settings of the stream must keep every commit, and no message
+/// may be missing.
+pub(super) fn head(Info { config, state, .. }: &Info, purpose: ReadPurpose) -> Result<Position, LogError> {
+    if purpose == ReadPurpose::Salvage {
+        return Ok(Position(state.last_sequence));
+    }
     let (name, commits) = (&config.name, format!("petstore.{}.commits", config.name));
     let rules = [
         (config.subjects == [commits], "its only subject must be petstore.NAME.commits"),
