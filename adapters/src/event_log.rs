@@ -34,16 +34,6 @@ pub enum ReadPurpose {
     Salvage,
 }
 
-/// What to do if the log does not exist on a server.
-#[cfg(any(feature = "nats", feature = "postgres"))]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum IfMissing {
-    /// Create it.
-    Create,
-    /// Fail: neither a read-only tool nor a reconnect may create a log.
-    Fail,
-}
-
 /// The readable part of a log that may be damaged.
 pub struct SalvagedLog {
     /// The records that can be read.

@@ -32,14 +32,7 @@ static BACKENDS: &[Backend] = &[
             form: "postgres://USER@HOST/DATABASE (password in PGPASSWORD or a passfile)",
             log_name: PostgresLog::name_in,
         },
-        open: |url, known| {
-            Box::pin(async move {
-                match known {
-                    None => log(PostgresLog::open(&url).await),
-                    Some(newest) => log(PostgresLog::open_preferring(&url, newest).await),
-                }
-            })
-        },
+        open: |url, known| Box::pin(async move { log(PostgresLog::open(&url, known).await) }),
         read: |url, _| Box::pin(async move { source(PostgresLog::open_existing(&url).await) }),
     },
     #[cfg(feature = "nats")]
@@ -49,22 +42,8 @@ static BACKENDS: &[Backend] = &[
             form: "nats://HOST:PORT/STREAM (password in NATS_PASSWORD or a creds file)",
             log_name: NatsLog::name_in,
         },
-        open: |url, known| {
-            Box::pin(async move {
-                match known {
-                    None => log(NatsLog::open(&url).await),
-                    Some(_) => log(NatsLog::open_existing(&url).await),
-                }
-            })
-        },
-        read: |url, purpose| {
-            Box::pin(async move {
-                match purpose {
-                    ReadPurpose::Use | ReadPurpose::Verify => source(NatsLog::open_existing(&url).await),
-                    ReadPurpose::Salvage => source(NatsLog::salvage(&url).await),
-                }
-            })
-        },
+        open: |url, known| Box::pin(async move { log(NatsLog::open(&url, known).await) }),
+        read: |url, purpose| Box::pin(async move { source(NatsLog::open_existing(&url, purpose).await) }),
     },
     #[cfg(feature = "s3")]
     Backend {
@@ -74,12 +53,7 @@ static BACKENDS: &[Backend] = &[
             log_name: ObjectLog::name_in,
         },
         open: |url, known| {
-            Box::pin(async move {
-                match known {
-                    None => log(ObjectLog::open(&url, &object_store::variables()).await),
-                    Some(_) => log(ObjectLog::open_existing(&url, &object_store::variables()).await),
-                }
-            })
+            Box::pin(async move { log(ObjectLog::open(&url, &object_store::variables(), known).await) })
         },
         read: |url, purpose| {
             Box::pin(

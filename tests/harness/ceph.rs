@@ -213,7 +213,7 @@ impl Gateway {
     /// Opens a log that is reached through this endpoint. On a busy machine, the gateway may not respond in time at first.
     pub async fn open_via(&self, endpoint: &str, url: &str) -> ObjectLog {
         let variables = self.variables_via(endpoint);
-        eventually_ok("the log is opened", || ObjectLog::open(url, &variables)).await
+        eventually_ok("the log is opened", || ObjectLog::open(url, &variables, None)).await
     }
 
     /// A command that runs a service with the variables of a client: see [`App::run_by`](crate::App::run_by).

@@ -65,7 +65,7 @@ async fn open(url: &str) -> Arc<dyn EventLog> {
 
 /// Opens the log. Servers that have only just been started may not respond in time at first.
 async fn open_log(url: &str) -> NatsLog {
-    eventually_ok("the log is opened", || NatsLog::open(url)).await
+    eventually_ok("the log is opened", || NatsLog::open(url, None)).await
 }
 
 /// A node that shares the log with others.

@@ -30,7 +30,7 @@ async fn open(url: &str) -> Arc<dyn EventLog> {
 
 /// Opens the log. The server may not respond in time at first.
 async fn open_log(url: &str) -> PostgresLog {
-    eventually("the log is opened", || PostgresLog::open(url)).await
+    eventually("the log is opened", || PostgresLog::open(url, None)).await
 }
 
 /// The log at `url`, as four nodes would open it.
@@ -83,7 +83,7 @@ async fn tables_of_a_newer_version_are_rejected_and_left_unchanged() {
     contract::fill(&*log, Version::START, 1).await;
     server.sql("postgres", "UPDATE petstore_schema SET version = 2");
 
-    let rejected = PostgresLog::open(&server.url("postgres")).await.unwrap_err();
+    let rejected = PostgresLog::open(&server.url("postgres"), None).await.unwrap_err();
 
     assert_eq!(rejected.fault, Fault::UnsupportedFormat);
     assert!(rejected.detail.contains("version 2"), "{rejected}");
@@ -116,7 +116,7 @@ async fn a_rejected_session_says_why_and_reveals_no_password() {
         (server.url("nowhere"), "(SQLSTATE 3D000); create the database, or correct the URL"),
         (format!("{url}?sslmode=verify-full"), "TLS"),
     ] {
-        let rejected = PostgresLog::open(&url).await.unwrap_err();
+        let rejected = PostgresLog::open(&url, None).await.unwrap_err();
         assert_eq!(rejected.fault, Fault::CannotOpen, "{rejected}");
         assert!(rejected.detail.contains(word), "{rejected}");
         assert!(!format!("{rejected:?}").contains("hunter"), "{rejected:?}");
@@ -181,7 +181,7 @@ async fn tls_is_used_with_the_trust_that_the_url_asks_for() {
         format!("{by_name}?sslrootcert={}", theirs.display()),
         format!("{by_name}?sslmode=verify-full"),
     ] {
-        let rejected = PostgresLog::open(&url).await.unwrap_err();
+        let rejected = PostgresLog::open(&url, None).await.unwrap_err();
         assert_eq!(rejected.fault, Fault::CannotOpen, "{url}: {rejected}");
         assert!(rejected.detail.contains("certificate"), "{url}: {rejected}");
     }

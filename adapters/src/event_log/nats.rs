@@ -33,7 +33,7 @@ use self::{
     connection::{NatsConnection, RESPONSE_TIMEOUT},
     durability::SyncSettings,
 };
-use super::{IfMissing, ReadPurpose, announced, environment};
+use super::{ReadPurpose, announced, environment};
 
 /// The oldest server version whose replicas serve batches of records.
 const SERVER_MIN: (i64, i64) = (2, 11);
@@ -85,20 +85,16 @@ impl Known {
 }
 
 impl NatsLog {
-    /// Connects to one of the servers of a `nats://[user:password@]host:port[,host:port]/STREAM` URL, and finds or
-    /// creates the stream. Fails within seconds if no server responds, which may be temporary.
-    pub fn open(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
-        Box::pin(Self::open_stream(url, IfMissing::Create, ReadPurpose::Use))
+    /// Connects to one of the servers of a `nats://[user:password@]host:port[,host:port]/STREAM` URL, and finds the stream.
+    /// Without a known commit, a missing stream is created. Fails within seconds if no server responds, which may be
+    /// temporary.
+    pub fn open(url: &str, known: Option<Version>) -> BoxFuture<'_, Result<Self, LogError>> {
+        Box::pin(Self::open_stream(url, known, ReadPurpose::Use))
     }
 
-    /// Opens an existing stream, without creating one.
-    pub fn open_existing(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
-        Box::pin(Self::open_stream(url, IfMissing::Fail, ReadPurpose::Use))
-    }
-
-    /// Opens a stream that may have lost messages, or may lose some, to read the remaining ones.
-    pub fn salvage(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
-        Box::pin(Self::open_stream(url, IfMissing::Fail, ReadPurpose::Salvage))
+    /// Opens an existing stream, without creating one. To be salvaged, it may have lost messages, or may lose some.
+    pub fn open_existing(url: &str, purpose: ReadPurpose) -> BoxFuture<'_, Result<Self, LogError>> {
+        Box::pin(Self::open_stream(url, Some(Version::START), purpose))
     }
 
     /// The name of the stream that a URL selects. `None` if the URL names no stream.
@@ -114,12 +110,12 @@ impl NatsLog {
         Address::parse(url, &|_| None).map(drop)
     }
 
-    async fn open_stream(url: &str, if_missing: IfMissing, purpose: ReadPurpose) -> Result<Self, LogError> {
+    async fn open_stream(url: &str, known: Option<Version>, purpose: ReadPurpose) -> Result<Self, LogError> {
         let address = Address::parse(url, &environment::of_this_process)?;
         let connection = NatsConnection::open(address).await?;
         check_server(&connection.client)?;
         let epoch = connection.epoch();
-        let info = connection.open_stream(if_missing).await?;
+        let info = connection.open_stream(known).await?;
         stream::head(&info, purpose)?;
         let mut background = JoinSet::new();
         let sync_settings = Arc::new(SyncSettings::open(&connection.address).await?);

@@ -65,17 +65,21 @@ pub struct ObjectLog {
 }
 
 impl ObjectLog {
-    /// Opens the log at a `s3://BUCKET/PREFIX` URL, and creates it if the prefix is empty. The server of a new log must
-    /// show that it creates an object only once.
-    pub async fn open(url: &str, variables: &[(String, String)]) -> Result<Self, LogError> {
+    /// Opens the log at a `s3://BUCKET/PREFIX` URL. Without a known commit, it is created if the prefix is empty. The server
+    /// of a new log must show that it creates an object only once.
+    pub async fn open(
+        url: &str,
+        variables: &[(String, String)],
+        known: Option<Version>,
+    ) -> Result<Self, LogError> {
         let bucket = Bucket::open(url, variables).await?;
-        let log = marker::find_or_create(&bucket).await?;
-        Self::attach(bucket, log, ReadPurpose::Use).await.map(Self::with_segments)
-    }
-
-    /// Opens an existing log.
-    pub async fn open_existing(url: &str, variables: &[(String, String)]) -> Result<Self, LogError> {
-        Self::read_only(url, variables, ReadPurpose::Use).await.map(Self::with_segments)
+        let id = match known {
+            None => marker::find_or_create(&bucket).await?,
+            Some(_) => marker::existing(&bucket).await?,
+        };
+        let log = Self::attach(bucket, id, ReadPurpose::Use).await?;
+        *log.tail.segmenter.lock() = Some(Segmenter::start(log.objects.clone(), log.tail.position()));
+        Ok(log)
     }
 
     /// Opens an existing log to read it. Creates nothing.
@@ -85,8 +89,8 @@ impl ObjectLog {
         purpose: ReadPurpose,
     ) -> Result<Self, LogError> {
         let bucket = Bucket::open(url, variables).await?;
-        let log = marker::find(&bucket).await?.ok_or_else(|| marker::missing(&bucket))?;
-        Self::attach(bucket, log, purpose).await
+        let id = marker::existing(&bucket).await?;
+        Self::attach(bucket, id, purpose).await
     }
 
     /// The name of the log that a URL selects. `None` if the URL selects none.
@@ -105,11 +109,6 @@ impl ObjectLog {
             appending: Mutex::default(),
             ahead: Mutex::default(),
         })
-    }
-
-    fn with_segments(self) -> Self {
-        *self.tail.segmenter.lock() = Some(Segmenter::start(self.objects.clone(), self.tail.position()));
-        self
     }
 
     /// Checks that marker and newest object are still the same, and that no object follows a gap.

@@ -27,7 +27,7 @@ use tokio::{
 };
 
 use self::{session::Session, settings::Target};
-use super::{IfMissing, environment};
+use super::environment;
 
 /// How long the files that the URL names may take to be read.
 const SETTINGS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -57,25 +57,26 @@ struct Link {
 }
 
 impl PostgresLog {
-    /// Connects to the primary among the servers of a `postgres://` URL, and creates the tables if they do not exist.
+    /// Connects to the primary among the servers of a `postgres://` URL. Without a known commit, the tables are created if
+    /// they do not exist. With one, nothing is created, and a server that holds this commit is preferred. If none does and
+    /// one of them does not respond, the error is [`Fault::Unreachable`], because that one may hold it. If all respond, the
+    /// log opens, and the caller checks which commits it lacks.
     ///
     /// The password may also come from `PGPASSWORD`, or from the password file named by `passfile` or `PGPASSFILE`, which is
     /// read again at every connection.
     /// [`Fault::Unreachable`] may be temporary: retry.
-    pub fn open(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
-        Box::pin(Self::connect_replicated(url, IfMissing::Create, Version::START))
+    pub fn open(url: &str, known: Option<Version>) -> BoxFuture<'_, Result<Self, LogError>> {
+        Box::pin(async move {
+            let log = Self::connect(url, known).await?;
+            // Clients take what they read for durable.
+            log.session().await?.wait_for_standbys().await?;
+            Ok(log)
+        })
     }
 
     /// Opens an existing log for reading it as it is: without creating tables, or waiting for standbys.
     pub fn open_existing(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
-        Box::pin(Self::connect(url, IfMissing::Fail, Version::START))
-    }
-
-    /// Opens an existing log, preferably on a server that holds this commit. If none does and one of them does not
-    /// respond, the error is [`Fault::Unreachable`], because that one may hold it. If all respond, the log opens, and the
-    /// caller checks which commits it lacks.
-    pub fn open_preferring(url: &str, newest: Version) -> BoxFuture<'_, Result<Self, LogError>> {
-        Box::pin(Self::connect_replicated(url, IfMissing::Fail, newest))
+        Box::pin(Self::connect(url, Some(Version::START)))
     }
 
     /// The name of the log that a URL selects: its database and schema. `None` if the URL names no server.
@@ -90,23 +91,22 @@ impl PostgresLog {
         settings::parse(url, &|_| None).map(drop)
     }
 
-    /// Connects, and waits for the synchronous standbys: clients take what they read for durable.
-    async fn connect_replicated(url: &str, if_missing: IfMissing, newest: Version) -> Result<Self, LogError> {
-        let log = Self::connect(url, if_missing, newest).await?;
-        log.session().await?.wait_for_standbys().await?;
-        Ok(log)
-    }
-
-    async fn connect(url: &str, if_missing: IfMissing, newest: Version) -> Result<Self, LogError> {
+    async fn connect(url: &str, known: Option<Version>) -> Result<Self, LogError> {
         let announced = watch::Sender::default();
-        let (session, errors) = Session::open(&servers(url).await?, if_missing, newest, &announced).await;
+        let (session, errors) = Session::open(&servers(url).await?, known, &announced).await;
         let another_may_hold_it = errors.iter().any(|error| error.fault == Fault::Unreachable);
         // If no better server can be expected, use one that lacks the newest commit. The caller checks what is missing.
         let session = session.filter(|session| session.holds_newest || !another_may_hold_it);
         let session = session.ok_or_else(|| error_mapping::combined(errors))?;
         let durability = RwLock::new(session.durability().await?);
         let link = Mutex::new(Link { session: Ok(Arc::new(session)), retry: None });
-        Ok(Self { url: url.to_owned(), link, announced, newest: SyncMutex::new(newest), durability })
+        Ok(Self {
+            url: url.to_owned(),
+            link,
+            announced,
+            newest: known.unwrap_or_default().into(),
+            durability,
+        })
     }
 
     /// The open session, or a new one.
@@ -127,7 +127,7 @@ impl PostgresLog {
         // Missing tables are not recreated: a log that has vanished is not an empty log.
         let newest = *self.newest.lock();
         let servers = servers(&self.url).await?;
-        let (session, errors) = Session::open(&servers, IfMissing::Fail, newest, &self.announced).await;
+        let (session, errors) = Session::open(&servers, Some(newest), &self.announced).await;
         let session = session.ok_or_else(|| error_mapping::combined(errors))?;
         let durability = session.durability().await?;
         *self.durability.write() = durability;

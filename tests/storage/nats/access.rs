@@ -20,7 +20,7 @@ async fn a_password_opens_the_log_and_is_never_shown() {
     let log = open_log(&format!("nats://joe:s3%2Fcr%3Ft@{servers}/PETS")).await;
     assert_eq!(log.head().await, Ok(Position::START));
     assert!(!format!("{log:?}").contains("cr"), "{log:?}");
-    let wrong = NatsLog::open(&format!("nats://joe:hidden@{servers}/PETS")).await;
+    let wrong = NatsLog::open(&format!("nats://joe:hidden@{servers}/PETS"), None).await;
     let error = wrong.expect_err("the password is wrong");
     assert_eq!(error.fault, Fault::CannotOpen, "{error}");
     assert!(!error.detail.contains("hidden") && !format!("{error:?}").contains("hidden"), "{error:?}");
@@ -49,14 +49,18 @@ async fn certificates_protect_the_connection_both_ways() {
     let log = open_log(&url).await;
     assert_eq!(log.head().await, Ok(Position::START));
     for url in [cluster.url("PETS"), format!("{}?ca={}", cluster.url("PETS"), path("ca.pem"))] {
-        NatsLog::open(&url).await.expect_err("a client without the authority or a certificate is rejected");
+        NatsLog::open(&url, None)
+            .await
+            .expect_err("a client without the authority or a certificate is rejected");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_must_be_encrypted_is_never_made_without_tls() {
     let cluster = NatsCluster::start(1, NatsSync::Default).await;
-    NatsLog::open(&format!("{}?tls=required", cluster.url("PETS"))).await.expect_err("the server has no TLS");
+    NatsLog::open(&format!("{}?tls=required", cluster.url("PETS")), None)
+        .await
+        .expect_err("the server has no TLS");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -68,10 +72,11 @@ async fn a_credentials_file_opens_the_log() {
     let url = format!("{}?creds={}", cluster.url("PETS"), file.display());
     let log = open_log(&url).await;
     assert_eq!(log.head().await, Ok(Position::START));
-    let rejected =
-        NatsLog::open(&cluster.url("PETS")).await.expect_err("a client without credentials is rejected");
+    let rejected = NatsLog::open(&cluster.url("PETS"), None)
+        .await
+        .expect_err("a client without credentials is rejected");
     assert_eq!(rejected.fault, Fault::CannotOpen, "{rejected}");
-    let missing = NatsLog::open(&format!("{}?creds=/nowhere", cluster.url("PETS"))).await;
+    let missing = NatsLog::open(&format!("{}?creds=/nowhere", cluster.url("PETS")), None).await;
     assert!(missing.expect_err("there is no such file").detail.contains("/nowhere"));
 }
 

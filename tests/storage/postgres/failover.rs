@@ -164,11 +164,11 @@ async fn a_node_does_not_open_its_log_before_the_standbys_have_everything() {
 
     // The server begins to wait for its standbys a moment after the setting changes.
     let first_start = eventually("the server waits for its standbys", async || {
-        PostgresLog::open(&url).await.err().ok_or("it was opened at once")
+        PostgresLog::open(&url, None).await.err().ok_or("it was opened at once")
     })
     .await;
     assert_eq!(first_start.fault, Fault::Unreachable, "{first_start}");
-    let restarted = PostgresLog::open_preferring(&url, newest).await;
+    let restarted = PostgresLog::open(&url, Some(newest)).await;
     assert_eq!(restarted.err().map(|error| error.fault), Some(Fault::Unreachable), "a restart");
     assert!(PostgresLog::open_existing(&url).await.is_ok(), "a tool reads what is there");
 }

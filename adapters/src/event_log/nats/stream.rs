@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use application::ports::{Fault, LogError, Position};
+use application::ports::{Fault, LogError, Position, Version};
 use async_nats::jetstream::{
     Error, ErrorCode,
     response::Response,
@@ -13,7 +13,7 @@ use async_nats::jetstream::{
 use tokio::time::{self, Instant};
 
 use super::{address::Address, connection::NatsConnection};
-use crate::event_log::{IfMissing, ReadPurpose};
+use crate::event_log::ReadPurpose;
 
 /// The number of replicas of a new stream if there are enough servers. With three, it survives the loss of one.
 const REPLICAS: usize = 3;
@@ -25,9 +25,9 @@ const FIND_TIMEOUT: Duration = Duration::from_secs(5);
 const FIND_INTERVAL: Duration = Duration::from_millis(250);
 
 impl NatsConnection {
-    /// Finds or creates the stream. Several nodes may do so at once: creating the same stream again changes nothing. A
-    /// newly elected leader of the cluster may not know of the stream yet.
-    pub(super) async fn open_stream(&self, if_missing: IfMissing) -> Result<Info, LogError> {
+    /// Finds the stream, or creates it if no commit is known. Several nodes may do so at once: creating the same stream
+    /// again changes nothing. A newly elected leader of the cluster may not know of the stream yet.
+    pub(super) async fn open_stream(&self, known: Option<Version>) -> Result<Info, LogError> {
         let deadline = Instant::now() + FIND_TIMEOUT;
         loop {
             match self.find_stream().await? {
@@ -36,7 +36,7 @@ impl NatsConnection {
                     let detail = format!("stream {} does not exist; check the URL", self.address.stream);
                     return Err(Fault::AnotherLog.error(detail));
                 }
-                None if if_missing == IfMissing::Create => self.create_stream().await?,
+                None if known.is_none() => self.create_stream().await?,
                 None => time::sleep(FIND_INTERVAL).await,
             }
         }

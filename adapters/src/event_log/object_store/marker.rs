@@ -30,8 +30,13 @@ pub(super) async fn create(bucket: &Bucket, log: Uuid) -> Result<(), NotCreated>
     bucket.create(&bucket.key(&[MARKER]), marker.into()).await
 }
 
-/// Returns the id of the log under the prefix. `None` if there is no marker.
-pub(super) async fn find(bucket: &Bucket) -> Result<Option<Uuid>, LogError> {
+/// Returns the id of the log under the prefix. Fails if there is no marker.
+pub(super) async fn existing(bucket: &Bucket) -> Result<Uuid, LogError> {
+    find(bucket).await?.ok_or_else(|| missing(bucket))
+}
+
+/// Like [`existing`], but returns `None` if there is no marker.
+async fn find(bucket: &Bucket) -> Result<Option<Uuid>, LogError> {
     let Some(bytes) = bucket.get(&bucket.key(&[MARKER])).await? else { return Ok(None) };
     let place = &bucket.prefix;
     let marker: Marker = serde_json::from_slice(&bytes).map_err(|_| {
@@ -49,7 +54,7 @@ pub(super) async fn find(bucket: &Bucket) -> Result<Option<Uuid>, LogError> {
 }
 
 /// The error of a missing marker.
-pub(super) fn missing(bucket: &Bucket) -> LogError {
+fn missing(bucket: &Bucket) -> LogError {
     let Bucket { name, prefix, .. } = bucket;
     Fault::FilesMissing.error(format!(
         "{prefix}/{MARKER} does not exist in the bucket {name}: restore the objects of the log, or check the URL"
@@ -65,7 +70,7 @@ pub(super) async fn find_or_create(bucket: &Bucket) -> Result<Uuid, LogError> {
     let other = |object: ObjectMeta| (!object.location.prefix_matches(&probes)).then_some(());
     if !bucket.list(&bucket.prefix, "", 1, other).await?.is_empty() {
         // Another node may have created the log since then.
-        return find(bucket).await?.ok_or_else(|| missing(bucket));
+        return existing(bucket).await;
     }
     let log = Uuid::now_v7();
     tracing::info!(target: "petstore::log", server = bucket.server, "checking that the server creates an object only once");

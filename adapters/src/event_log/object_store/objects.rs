@@ -226,14 +226,13 @@ impl Objects {
 
     /// Checks that the prefix still holds this log.
     pub(super) async fn check_marker(&self) -> Result<(), LogError> {
-        match marker::find(&self.bucket).await? {
-            Some(log) if log == self.log => Ok(()),
-            Some(_) => Err(Fault::AnotherLog.error(format!(
-                "the prefix {} holds another log than the one that was opened",
-                self.bucket.prefix
-            ))),
-            None => Err(marker::missing(&self.bucket)),
+        if marker::existing(&self.bucket).await? == self.log {
+            return Ok(());
         }
+        Err(Fault::AnotherLog.error(format!(
+            "the prefix {} holds another log than the one that was opened",
+            self.bucket.prefix
+        )))
     }
 
     /// Checks that this node may create objects.

@@ -1,11 +1,10 @@
 //! The tables. The first node creates them. Their version number keeps petstore from using a schema that it does not
 //! support.
 
-use application::ports::{Fault, LogError};
+use application::ports::{Fault, LogError, Version};
 use tokio_postgres::{Client, Error, error::SqlState};
 
 use super::error_mapping;
-use crate::event_log::IfMissing;
 
 const VERSION: i32 = 1;
 
@@ -20,13 +19,13 @@ const CREATE: &str = "\
     INSERT INTO petstore_schema SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM petstore_schema); \
     COMMIT";
 
-/// Ensures that the tables exist and have the supported version.
-pub(super) async fn ensure(client: &Client, server: &str, if_missing: IfMissing) -> Result<(), LogError> {
+/// Ensures that the tables exist and have the supported version. Creates missing ones if no commit is known.
+pub(super) async fn ensure(client: &Client, server: &str, known: Option<Version>) -> Result<(), LogError> {
     let failed = |error: Error| error_mapping::query_error(server, &error);
     // The table with the version is created last.
     let exist = client.query_one("SELECT to_regclass('petstore_schema') IS NOT NULL", &[]).await;
     let exist: bool = exist.and_then(|row| row.try_get(0)).map_err(failed)?;
-    if !exist && if_missing == IfMissing::Fail {
+    if !exist && known.is_some() {
         let detail = format!("the database at {server} holds no log; check the URL");
         return Err(Fault::AnotherLog.error(detail));
     }

@@ -31,7 +31,7 @@ use super::{
     schema,
     settings::Target,
 };
-use crate::event_log::{IfMissing, announced};
+use crate::event_log::announced;
 
 /// The statement timeout of a read on the server. Like [`APPEND_LIMIT`], a little shorter than that of the client, so that no
 /// statement runs after the client has given up.
@@ -111,23 +111,23 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Connects to the first writable server that holds `newest`, or else to the first writable one. Also returns the
-    /// errors of the other servers.
+    /// Connects to the first writable server that holds the known commit, or else to the first writable one. Also returns
+    /// the errors of the other servers. Creates missing tables if no commit is known.
     pub(super) async fn open(
         targets: &[Target],
-        if_missing: IfMissing,
-        newest: Version,
+        known: Option<Version>,
         announced: &watch::Sender<Position>,
     ) -> (Option<Self>, Vec<LogError>) {
         let (mut older, mut errors) = (None, Vec::new());
         for target in targets {
-            let opening = Self::open_at(target, if_missing, newest, announced);
+            let opening = Self::open_at(target, known, announced);
             match time::timeout(target.connect_timeout, opening).await {
                 Ok(Ok(session)) if session.holds_newest => return (Some(session), vec![]),
                 Ok(Ok(session)) => {
                     errors.push(Fault::AnotherLog.error(format!(
                         "PostgreSQL at {} lacks the commit at position {} that this node has applied",
-                        target.server, newest.position
+                        target.server,
+                        known.unwrap_or_default().position
                     )));
                     older.get_or_insert(session);
                 }
@@ -140,8 +140,7 @@ impl Session {
 
     async fn open_at(
         target: &Target,
-        if_missing: IfMissing,
-        newest: Version,
+        known: Option<Version>,
         announced: &watch::Sender<Position>,
     ) -> Result<Self, LogError> {
         let warned = Arc::<AtomicBool>::default();
@@ -158,7 +157,7 @@ impl Session {
                 target.server
             )));
         }
-        schema::ensure(&appending, &target.server, if_missing).await?;
+        schema::ensure(&appending, &target.server, known).await?;
         let channel = schema::channel(&appending).await.map_err(failed)?;
         reading.batch_execute(&format!("LISTEN {channel}")).await.map_err(failed)?;
         let types = [Type::INT8, Type::UUID_ARRAY, Type::BYTEA_ARRAY, Type::TEXT, Type::UUID];
@@ -178,7 +177,9 @@ impl Session {
         };
         // Listen first: every commit after this head is announced.
         session.head().await?;
-        if let (Ok(position), Some(commit)) = (i64::try_from(newest.position.0), newest.commit) {
+        if let Some(Version { position: Position(position), commit: Some(commit) }) = known
+            && let Ok(position) = i64::try_from(position)
+        {
             let holds = session.reading.query_one(HOLDS, &[&position, &commit.0]).await;
             session.holds_newest = holds.and_then(|row| row.try_get(0)).map_err(failed)?;
         }
