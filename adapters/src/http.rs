@@ -9,7 +9,6 @@ mod api;
 mod app_state;
 mod authentication;
 mod error;
-mod fallback;
 mod middleware;
 mod pages;
 mod request_context;
@@ -24,7 +23,7 @@ use std::{
 use application::Health;
 use axum::{
     Router,
-    http::{HeaderMap, HeaderValue, Method},
+    http::{HeaderMap, HeaderValue, Method, Uri},
     middleware::from_fn_with_state,
     routing::{any, get},
 };
@@ -39,8 +38,9 @@ pub use settings::{
 };
 
 use admin::{log, metrics, probes};
-use api::{orders, pets};
-use authentication::has_valid_key;
+use api::pets;
+use authentication::{Client, has_valid_key};
+use error::ApiError;
 use middleware::{framing::require_local_host, observe::observe};
 use request_context::{RequestContext, RouteGroup};
 
@@ -52,12 +52,13 @@ fn public(state: &Arc<AppState>) -> Router {
     let api = Router::new()
         .route("/v1/pets", get(pets::list).post(pets::create))
         .route("/v1/pets/{petId}", get(pets::get))
-        .route("/v1/store/orders", get(orders::list))
-        .method_not_allowed_fallback(fallback::api_method_not_allowed)
-        .nest("/v1", Router::new().fallback(fallback::api_not_found))
+        .route("/v1/store/orders", get(async |_: Client| ApiError::NotImplemented))
+        .method_not_allowed_fallback(async |_: Client| ApiError::MethodNotAllowed)
+        .nest("/v1", Router::new().fallback(api_not_found))
         // The fallback of a nested router does not match this path.
-        .route("/v1/", any(fallback::api_not_found));
-    let open = probes(has_valid_key).fallback(fallback::not_found);
+        .route("/v1/", any(api_not_found));
+    let rule = "no such endpoint; the paths of the API begin with /v1; see /docs";
+    let open = probes(has_valid_key).fallback(async || ApiError::NotFound(rule));
     let pages =
         pages::docs(document(&state.settings), &state.settings).merge(pages::inventory(&state.settings));
     routes(state, &state.settings.origins, api, open, pages)
@@ -68,7 +69,7 @@ fn public(state: &Arc<AppState>) -> Router {
 fn admin(state: &Arc<AppState>, address: IpAddr) -> Router {
     let local = from_fn_with_state(state.clone(), require_local_host);
     let mut protected = Router::new().route("/log", get(log::show));
-    let mut open = probes(|_, _, _| true).fallback(fallback::admin_not_found);
+    let mut open = probes(|_, _, _| true).fallback(async || ApiError::NotFound("no such endpoint; see /"));
     let mut pages = pages::admin();
     if address.is_loopback() {
         open = open.route("/metrics", get(metrics::show)).layer(local.clone());
@@ -89,7 +90,7 @@ fn routes(
 ) -> Router {
     let groups = [(protected, RouteGroup::Protected), (open, RouteGroup::Open), (pages, RouteGroup::Pages)];
     let observed = groups.map(|(routes, group)| {
-        let routes = routes.method_not_allowed_fallback(fallback::method_not_allowed);
+        let routes = routes.method_not_allowed_fallback(async || ApiError::MethodNotAllowed);
         routes.layer(from_fn_with_state((state.clone(), origins.clone(), group), observe))
     });
     observed.into_iter().fold(Router::new(), Router::merge).with_state(state.clone())
@@ -102,6 +103,16 @@ fn probes(may_see_position: fn(&AppState, &HeaderMap, &RequestContext) -> bool) 
         .route("/readyz", ready(Health::not_ready))
         .route("/readyz/reads", ready(Health::not_ready_for_reads))
         .route("/readyz/writes", ready(Health::not_ready_for_writes))
+}
+
+async fn api_not_found(_: Client, uri: Uri) -> ApiError {
+    // axum removes /v1 from the path.
+    let is_slash_too_many = uri.path().len() > 1 && uri.path().ends_with('/');
+    ApiError::NotFound(if is_slash_too_many {
+        "no such endpoint; no path ends with a slash; see /docs"
+    } else {
+        "no such endpoint; see /docs"
+    })
 }
 
 /// The value of a header, from text that is known to be printable ASCII.

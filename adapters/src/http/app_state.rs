@@ -92,6 +92,6 @@ impl AppState {
 
     /// The store, or the error response before it is open.
     pub(super) fn store(&self) -> Result<Arc<PetStore>, ApiError> {
-        self.store.get().cloned().ok_or(ApiError::Unavailable("the service is starting"))
+        self.store.get().cloned().ok_or(ApiError::Starting)
     }
 }

@@ -19,10 +19,9 @@ use crate::access::{RejectedKey, Scope};
 /// The media type of the API.
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// `Retry-After` of a 503 that ends without an operator.
-const RETRY_SOON: HeaderValue = HeaderValue::from_static("1");
-/// `Retry-After` of a 503 that an operator has to correct.
-const RETRY_LATER: HeaderValue = HeaderValue::from_static("5");
+/// `Retry-After` of a 503 that ends without an operator, and of one that an operator has to correct, in seconds.
+const RETRY_SOON: u64 = 1;
+const RETRY_LATER: u64 = 5;
 
 const CHALLENGE: HeaderValue = HeaderValue::from_static(r#"Bearer realm="petstore""#);
 const CHALLENGE_INVALID_KEY: HeaderValue =
@@ -43,7 +42,7 @@ pub(crate) enum ApiError {
     #[error("the API key lacks the {0} scope")]
     Forbidden(Scope),
     #[error("{0}")]
-    NotFound(Cow<'static, str>),
+    NotFound(&'static str),
     #[error("method not allowed; the header Allow lists those of this path")]
     MethodNotAllowed,
     #[error("the body took too long to arrive")]
@@ -58,8 +57,8 @@ pub(crate) enum ApiError {
     IdempotencyKeyReused,
     #[error("internal error: report the X-Request-Id to the operator")]
     Internal,
-    #[error("{0}")]
-    NotImplemented(&'static str),
+    #[error("store orders are reserved and not implemented yet")]
+    NotImplemented,
     /// The rate limit of the key is exhausted; holds the seconds to wait.
     #[error("too many requests with this API key; retry after the time in Retry-After")]
     RateLimited(u64),
@@ -68,8 +67,8 @@ pub(crate) enum ApiError {
     TooManyFailedKeys(u64, RejectedKey),
     #[error("{0}")]
     Busy(&'static str),
-    #[error("{0}")]
-    Unavailable(&'static str),
+    #[error("the service is starting")]
+    Starting,
     #[error("{0}")]
     LogUnavailable(Fault),
     /// Unavailable until an operator acts, so without `Retry-After`.
@@ -80,7 +79,7 @@ pub(crate) enum ApiError {
 }
 
 impl ApiError {
-    pub(super) const NO_SUCH_PET: Self = Self::NotFound(Cow::Borrowed("no pet has this id"));
+    pub(super) const NO_SUCH_PET: Self = Self::NotFound("no pet has this id");
 
     pub(super) fn invalid(rule: impl Into<Cow<'static, str>>) -> Self {
         Self::InvalidRequest(rule.into())
@@ -110,12 +109,12 @@ impl ApiError {
             // As the IETF draft: clients retry after a 409.
             Self::IdempotencyKeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
-            Self::NotImplemented(_) => (StatusCode::NOT_IMPLEMENTED, "not_implemented"),
+            Self::NotImplemented => (StatusCode::NOT_IMPLEMENTED, "not_implemented"),
             Self::RateLimited(_) | Self::TooManyFailedKeys(..) => {
                 (StatusCode::TOO_MANY_REQUESTS, "rate_limited")
             }
             Self::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
-            Self::Unavailable(_) | Self::LogUnavailable(_) | Self::PetLimitReached(_) => {
+            Self::Starting | Self::LogUnavailable(_) | Self::PetLimitReached(_) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
             }
             Self::NotCaughtUp => (StatusCode::SERVICE_UNAVAILABLE, "not_caught_up"),
@@ -130,21 +129,18 @@ impl ApiError {
 
     /// The header that belongs to the error, if any.
     fn header(&self) -> Option<(HeaderName, HeaderValue)> {
-        if let Self::RateLimited(seconds) | Self::TooManyFailedKeys(seconds, _) = self {
-            return Some((RETRY_AFTER, (*seconds).into()));
-        }
-        if let Self::LogUnavailable(fault) = self {
-            return Some((RETRY_AFTER, retry_after(Some(*fault))));
-        }
-        match self.status() {
-            StatusCode::UNAUTHORIZED if *self == Self::MissingKey => Some((WWW_AUTHENTICATE, CHALLENGE)),
-            StatusCode::UNAUTHORIZED => Some((WWW_AUTHENTICATE, CHALLENGE_INVALID_KEY)),
-            StatusCode::SERVICE_UNAVAILABLE if matches!(self, Self::PetLimitReached(_)) => None,
-            StatusCode::SERVICE_UNAVAILABLE => Some((RETRY_AFTER, RETRY_SOON)),
+        Some(match self {
+            Self::MissingKey => (WWW_AUTHENTICATE, CHALLENGE),
+            Self::MalformedKey | Self::RejectedKey(_) => (WWW_AUTHENTICATE, CHALLENGE_INVALID_KEY),
             // The rest of the body would be parsed as the next request. hyper drops the header on HTTP/2.
-            StatusCode::REQUEST_TIMEOUT => Some((CONNECTION, HeaderValue::from_static("close"))),
-            _ => None,
-        }
+            Self::RequestTimeout => (CONNECTION, HeaderValue::from_static("close")),
+            Self::RateLimited(seconds) | Self::TooManyFailedKeys(seconds, _) => {
+                (RETRY_AFTER, (*seconds).into())
+            }
+            Self::LogUnavailable(fault) => (RETRY_AFTER, retry_after(Some(*fault))),
+            Self::Busy(_) | Self::Starting | Self::NotCaughtUp => (RETRY_AFTER, RETRY_SOON.into()),
+            _ => return None,
+        })
     }
 
     /// The reason of a failed authentication, for metrics and the request log.
@@ -158,10 +154,9 @@ impl ApiError {
 
     /// The rejected key, if authentication failed because of it.
     pub(super) fn rejected_key(&self) -> Option<&RejectedKey> {
-        if let Self::RejectedKey(rejected) | Self::TooManyFailedKeys(_, rejected) = self {
-            Some(rejected)
-        } else {
-            None
+        match self {
+            Self::RejectedKey(rejected) | Self::TooManyFailedKeys(_, rejected) => Some(rejected),
+            _ => None,
         }
     }
 
@@ -173,10 +168,8 @@ impl ApiError {
 
 /// When to retry a request that failed because of the log, if it did.
 fn retry_after(fault: Option<Fault>) -> HeaderValue {
-    match fault {
-        Some(Fault::Full | Fault::Damaged | Fault::FilesMissing) => RETRY_LATER,
-        Some(_) | None => RETRY_SOON,
-    }
+    let needs_operator = matches!(fault, Some(Fault::Full | Fault::Damaged | Fault::FilesMissing));
+    HeaderValue::from(if needs_operator { RETRY_LATER } else { RETRY_SOON })
 }
 
 /// The response of a probe that reports a node as not ready because of this fault, if there is one, with its own body.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::{
     body::{Body, HttpBody as _},
-    extract::{FromRequest, Request},
+    extract::Request,
     http::{
         HeaderMap, HeaderValue,
         header::{CONTENT_ENCODING, CONTENT_TYPE},
@@ -18,21 +18,15 @@ use crate::http::{error::ApiError, settings::BODY_MAX};
 /// Timeout for a complete request body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A complete body that is declared as JSON; it is not parsed yet.
-pub(crate) struct JsonBody(pub(crate) Vec<u8>);
-
-impl<S: Send + Sync> FromRequest<S> for JsonBody {
-    type Rejection = ApiError;
-
-    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        check_media_type(request.headers())?;
-        // Rejected before the client is asked to send the body.
-        if request.body().size_hint().lower() > BODY_MAX as u64 {
-            return Err(ApiError::PayloadTooLarge);
-        }
-        let body = time::timeout(BODY_TIMEOUT, collect(request.into_body())).await;
-        body.map_err(|_elapsed| ApiError::RequestTimeout)?.map(Self)
+/// Reads a complete body that is declared as JSON. It is not parsed yet.
+pub(super) async fn read(request: Request) -> Result<Vec<u8>, ApiError> {
+    check_media_type(request.headers())?;
+    // Rejected before the client is asked to send the body.
+    if request.body().size_hint().lower() > BODY_MAX as u64 {
+        return Err(ApiError::PayloadTooLarge);
     }
+    let body = time::timeout(BODY_TIMEOUT, collect(request.into_body())).await;
+    body.map_err(|_elapsed| ApiError::RequestTimeout)?
 }
 
 /// Copies a body into one buffer. axum's `Bytes` extractor keeps the parts until the end, and a part keeps the buffer of the
@@ -144,21 +138,21 @@ mod tests {
         }
     }
 
-    async fn read(
+    async fn read_parts(
         parts: impl Stream<Item = Result<Bytes, ApiError>> + Send + 'static,
     ) -> Result<Vec<u8>, ApiError> {
         let request = Request::builder().header(CONTENT_TYPE, "application/json");
         let request = request.body(Body::new(StreamBody::new(parts.map_ok(Frame::data)))).unwrap();
-        JsonBody::from_request(request, &()).await.map(|JsonBody(body)| body)
+        read(request).await
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_is_read_up_to_its_limits() {
         let of_parts = |count| stream::iter(vec![Ok(Bytes::from_static(&[b' '; 1024])); count]);
-        assert_eq!(read(of_parts(64)).await, Ok(vec![b' '; BODY_MAX]));
-        assert_eq!(read(of_parts(65)).await, Err(ApiError::PayloadTooLarge));
-        assert_eq!(read(of_parts(1).chain(stream::pending())).await, Err(ApiError::RequestTimeout));
-        let broken = read(of_parts(1).chain(stream::iter([Err(ApiError::Internal)]))).await;
+        assert_eq!(read_parts(of_parts(64)).await, Ok(vec![b' '; BODY_MAX]));
+        assert_eq!(read_parts(of_parts(65)).await, Err(ApiError::PayloadTooLarge));
+        assert_eq!(read_parts(of_parts(1).chain(stream::pending())).await, Err(ApiError::RequestTimeout));
+        let broken = read_parts(of_parts(1).chain(stream::iter([Err(ApiError::Internal)]))).await;
         assert_eq!(broken.map_err(|error| error.status()), Err(StatusCode::BAD_REQUEST));
     }
 
@@ -166,7 +160,7 @@ mod tests {
     async fn an_unfinished_body_does_not_keep_the_buffers_of_its_parts() {
         let buffer = Bytes::from(vec![b' '; 16 * 1024]);
         let part = stream::iter([Ok(buffer.slice(..1))]);
-        let mut reading = pin!(read(part.chain(stream::pending())));
+        let mut reading = pin!(read_parts(part.chain(stream::pending())));
         assert!(reading.as_mut().now_or_never().is_none());
         assert!(buffer.is_unique());
     }

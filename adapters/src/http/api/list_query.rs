@@ -1,41 +1,22 @@
 //! The query string of a list, and the link to the next page.
 
 use application::{Limit, ListPets};
-use axum::{
-    extract::FromRequestParts,
-    http::{HeaderValue, request::Parts},
-};
+use axum::http::HeaderValue;
 use domain::{PetId, PetStatus, UnknownPetStatus};
 
-use super::{field::Field, number};
-use crate::http::{error::ApiError, header_value};
+use super::{field, number};
+use crate::http::header_value;
 
-/// The page that a request asks for. A rejection names every error of the query string: that is why axum's `Query`,
-/// which stops at the first one, does not do.
-pub(crate) struct ListQuery(pub(crate) ListPets);
-
-impl<S: Sync> FromRequestParts<S> for ListQuery {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        parse(parts.uri.query().unwrap_or_default()).map(Self).map_err(ApiError::invalid)
-    }
-}
-
+/// The page that a query asks for, or every error of the query: axum's `Query` would stop at the first one.
 pub(super) fn parse(query: &str) -> Result<ListPets, String> {
-    let (mut limits, mut statuses, mut afters) = (Field::Absent, Field::Absent, Field::Absent);
-    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-        match &*name {
-            "limit" => limits.give(value),
-            "status" => statuses.give(value),
-            "after" => afters.give(value),
-            _ => {}
-        }
-    }
+    let given = |name| {
+        let parameters = form_urlencoded::parse(query.as_bytes()).filter(move |(given, _)| given == name);
+        parameters.map(|(_, value)| value)
+    };
     let mut errors = Vec::new();
-    let limit = limits.read("limit", &mut errors, |text| limit(text));
-    let status = statuses.read("status", &mut errors, |text| status(text));
-    let after = afters.read("after", &mut errors, |text| after(text));
+    let limit = field::read("limit", given("limit"), &mut errors, |text| limit(&text));
+    let status = field::read("status", given("status"), &mut errors, |text| status(&text));
+    let after = field::read("after", given("after"), &mut errors, |text| after(&text));
     if !errors.is_empty() {
         return Err(errors.join("; "));
     }

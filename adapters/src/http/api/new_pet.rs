@@ -1,6 +1,6 @@
 //! The request of a create: a valid pet and its `Idempotency-Key`, or one message that names every error.
 
-use std::fmt;
+use std::{fmt, iter};
 
 use application::RequestKey;
 use axum::extract::{FromRequest, Request};
@@ -8,7 +8,7 @@ use domain::{CategoryId, NewPet, PetName, PetStatus, UnknownPetStatus};
 use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{field::Field, idempotency, json_body::JsonBody, number};
+use super::{field, idempotency, json_body, number};
 use crate::http::error::ApiError;
 
 /// A pet to add. Media type and size are checked first; then one rejection names every error of the headers and the body.
@@ -20,10 +20,10 @@ pub(crate) struct CreateRequest {
 impl<S: Send + Sync> FromRequest<S> for CreateRequest {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         let mut errors = Vec::new();
         let request_key = idempotency::request_key(request.headers(), &mut errors);
-        let JsonBody(body) = JsonBody::from_request(request, state).await?;
+        let body = json_body::read(request).await?;
         let pet = parse(&body).map_err(|error| errors.push(error));
         match pet {
             Ok(pet) if errors.is_empty() => Ok(Self { pet, request_key }),
@@ -34,56 +34,46 @@ impl<S: Send + Sync> FromRequest<S> for CreateRequest {
 
 pub(super) fn parse(body: &[u8]) -> Result<NewPet, String> {
     let (fields, mut errors) = (fields(body)?, Vec::new());
-    let name = fields.name.require("name", &mut errors, |json| name(json.get()));
-    let category_id = fields.category_id.require("categoryId", &mut errors, |json| category_id(json.get()));
-    let status = fields.status.read("status", &mut errors, |json| status(json.get()));
+    let given = |name| fields.iter().filter(move |(given, _)| given == name).map(|(_, json)| json.get());
+    let require = |name, errors: &mut Vec<_>| {
+        if given(name).next().is_none() {
+            errors.push(format!("{name} is required"));
+        }
+    };
+    require("name", &mut errors);
+    let name = field::read("name", given("name"), &mut errors, name);
+    require("categoryId", &mut errors);
+    let category_id = field::read("categoryId", given("categoryId"), &mut errors, category_id);
+    let status = field::read("status", given("status"), &mut errors, status);
     match (name, category_id) {
         (Some(name), Some(category_id)) if errors.is_empty() => Ok(NewPet { name, category_id, status }),
         (Some(_) | None, _) => Err(errors.join("; ")),
     }
 }
 
-fn fields(body: &[u8]) -> Result<Fields<'_>, String> {
+/// The fields of a body, not parsed yet. `serde_json` skips a raw value without recursion, so nesting has no limit.
+fn fields(body: &[u8]) -> Result<Vec<(String, &RawValue)>, String> {
     let text = std::str::from_utf8(body).map_err(|_| "the body must be UTF-8")?;
     if text.trim().is_empty() {
         return Err("a body is required: send a JSON object".into());
     }
     let mut json = serde_json::Deserializer::from_str(text);
-    let fields = json.deserialize_map(FieldsVisitor).and_then(|fields| json.end().map(|()| fields));
+    let fields = json.deserialize_map(Object).and_then(|fields| json.end().map(|()| fields));
     fields.map_err(|error| malformed(&error, text))
 }
 
-/// The known fields of a body, not parsed yet. `serde_json` skips a raw value without recursion, so nesting has no
-/// limit.
-#[derive(Default)]
-struct Fields<'a> {
-    name: Field<&'a RawValue>,
-    category_id: Field<&'a RawValue>,
-    status: Field<&'a RawValue>,
-}
-
 /// Accepts an object and nothing else: a derived `Deserialize` would accept an array too, and stop at the first error.
-struct FieldsVisitor;
+struct Object;
 
-impl<'de> Visitor<'de> for FieldsVisitor {
-    type Value = Fields<'de>;
+impl<'de> Visitor<'de> for Object {
+    type Value = Vec<(String, &'de RawValue)>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("an object")
     }
 
-    fn visit_map<M: MapAccess<'de>>(self, mut object: M) -> Result<Fields<'de>, M::Error> {
-        let mut fields = Fields::default();
-        while let Some(key) = object.next_key::<String>()? {
-            let value = object.next_value()?;
-            match &*key {
-                "name" => fields.name.give(value),
-                "categoryId" => fields.category_id.give(value),
-                "status" => fields.status.give(value),
-                _ => {}
-            }
-        }
-        Ok(fields)
+    fn visit_map<M: MapAccess<'de>>(self, mut object: M) -> Result<Self::Value, M::Error> {
+        iter::from_fn(|| object.next_entry().transpose()).collect()
     }
 }
 

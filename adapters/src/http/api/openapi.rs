@@ -43,7 +43,7 @@ mod tests {
     use super::super::{
         list_query,
         log_position::{LOG_POSITION, requested},
-        new_pet, orders,
+        new_pet,
         pets::DEPRECATED,
     };
     use super::*;
@@ -73,7 +73,7 @@ mod tests {
             ),
             ApiError::IdempotencyKeyReused,
             ApiError::Internal,
-            orders::RESERVED,
+            ApiError::NotImplemented,
             ApiError::RateLimited(1),
             ApiError::TooManyFailedKeys(1, RejectedKey::Unknown),
             ApiError::Busy("too many requests are waiting"),

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use application::{CreatePet, Page};
 use axum::{
-    extract::{Path, Request, rejection::PathRejection},
+    extract::{Path, RawQuery, Request, rejection::PathRejection},
     http::{
         HeaderName, HeaderValue, StatusCode,
         header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LINK, LOCATION},
@@ -16,7 +16,7 @@ use domain::PetId;
 use super::{
     conditional::{is_not_modified, list_tag, pet_tag, require_match},
     idempotency,
-    list_query::{ListQuery, next_page},
+    list_query::{self, next_page},
     log_position::{LOG_POSITION, log_position},
     new_pet::CreateRequest,
     number, pet_json,
@@ -43,9 +43,10 @@ pub(super) const DEPRECATED: [(HeaderName, HeaderValue); 3] = [
 /// `GET /v1/pets`. A 304 is decided before the page is rendered.
 pub(crate) async fn list(
     client: Client,
-    ListQuery(query): ListQuery,
+    RawQuery(query): RawQuery,
     request: Request,
 ) -> Result<Response, ApiError> {
+    let query = list_query::parse(query.as_deref().unwrap_or_default()).map_err(ApiError::invalid)?;
     let store = client.store().await?;
     if request.headers().contains_key(IF_NONE_MATCH) {
         let shown = log_position(store.shown()?);
