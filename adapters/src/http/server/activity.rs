@@ -154,15 +154,6 @@ impl Listener {
         connection
     }
 
-    /// Evicts connections if more than the maximum memory is in use.
-    fn free_memory(&self) {
-        let mut open = self.connections.lock();
-        // Another thread may have done it.
-        if self.held.load(Relaxed) > MEMORY_MAX {
-            self.evict(&mut open, .., |state| state.held, MEMORY_MAX, MEMORY_MAX - MEMORY_FREED);
-        }
-    }
-
     /// Closes connections until the others hold at most `kept` of `limit`. Their slots and memory are free at once.
     fn evict(
         &self,
@@ -222,17 +213,10 @@ pub(super) struct ConnectionState {
     /// The bytes of all responses so far, and those that the client has read.
     sent: u64,
     read: u64,
-    /// By the number of the chunk.
-    unread: BTreeMap<u64, UnreadChunk>,
+    /// The chunks of responses that the client has not read, by their number: since when, and `read` at that time.
+    unread: BTreeMap<u64, (Instant, u64)>,
     chunks: u64,
     is_evicted: bool,
-}
-
-/// A chunk of a response that the client has not read.
-struct UnreadChunk {
-    since: Instant,
-    /// [`ConnectionState::read`] when it began.
-    read_before: u64,
 }
 
 impl ConnectionState {
@@ -243,7 +227,7 @@ impl ConnectionState {
     /// The order in which connections of a group lose their slots. Unproven ones: as they were accepted. Proven ones: since
     /// when they wait for a request, or for a response to be read; those that wait for the service come last.
     fn eviction_order(&self, accepted: Instant) -> (bool, Instant) {
-        let unread = self.unread.values().map(|chunk| chunk.since).min();
+        let unread = self.unread.values().map(|(since, _)| *since).min();
         let waiting = if self.in_flight == 0 { self.idle_since } else { unread };
         let since = if self.owner.is_some() { waiting } else { Some(accepted) };
         (since.is_none(), since.unwrap_or(accepted))
@@ -263,9 +247,10 @@ impl ConnectionState {
         let may_be_head = self.version.is_none_or(|version| version < Version::HTTP_2);
         let deadline = if self.in_flight > 0 {
             // Everything that was unread when the chunk began, or began since, has to be read.
-            let to_read = |chunk: &UnreadChunk| (self.sent - chunk.read_before) / READ_RATE_MIN;
-            let timeout = |chunk| RESPONSE_TIMEOUT + Duration::from_secs(to_read(chunk));
-            self.unread.values().map(|chunk| chunk.since + timeout(chunk)).min()
+            let seconds = |read_before| Duration::from_secs((self.sent - read_before) / READ_RATE_MIN);
+            let deadlines =
+                self.unread.values().map(|(since, read)| *since + RESPONSE_TIMEOUT + seconds(read));
+            deadlines.min()
         } else if let Some(first_byte) = self.first_byte.filter(|_| may_be_head) {
             Some(first_byte.max(idle_since) + HEAD_TIMEOUT)
         } else if self.version.is_none() {
@@ -290,18 +275,23 @@ impl Activity {
         })
     }
 
-    /// Changes the state. The memory of the listener follows.
+    /// Changes the state. The memory of the listener follows; over the limit, connections are evicted.
     fn update<T>(&self, change: impl FnOnce(&mut ConnectionState) -> T) -> T {
+        let listener = &self.listener;
         let mut state = self.state.lock();
         let before = state.held;
         let changed = change(&mut state);
         // The difference may be negative.
         let (difference, is_evicted) = (state.held.wrapping_sub(before), state.is_evicted);
-        let held = if is_evicted { &self.listener.evicted_held } else { &self.listener.held };
+        let held = if is_evicted { &listener.evicted_held } else { &listener.held };
         let total = held.fetch_add(difference, Relaxed).wrapping_add(difference);
         drop(state);
         if total > MEMORY_MAX && !is_evicted {
-            self.listener.free_memory();
+            let mut open = listener.connections.lock();
+            // Another thread may have done it.
+            if listener.held.load(Relaxed) > MEMORY_MAX {
+                listener.evict(&mut open, .., |state| state.held, MEMORY_MAX, MEMORY_MAX - MEMORY_FREED);
+            }
         }
         changed
     }
@@ -422,7 +412,7 @@ pub(super) fn count_chunk(bytes: Bytes, request: Arc<InFlightRequest>) -> Bytes 
     let held = if bytes.is_unique() { bytes.len() } else { 0 };
     let id = request.connection.update(|state| {
         state.chunks += 1;
-        state.unread.insert(state.chunks, UnreadChunk { since: Instant::now(), read_before: state.read });
+        state.unread.insert(state.chunks, (Instant::now(), state.read));
         state.sent += bytes.len() as u64;
         state.held += held;
         state.chunks

@@ -238,9 +238,10 @@ fn wrap_body(request: Request<Incoming>, in_flight: &Arc<InFlightRequest>) -> Re
     // A client that waits for `100 Continue` has not sent its body. An HTTP/2 stream could be reset, but some clients
     // then drop the response.
     let is_drained = request.version() == Version::HTTP_2 || !request.headers().contains_key(EXPECT);
-    let request_body =
-        |incoming| RequestBody { incoming, is_drained, received: 0, request: in_flight.clone() };
-    request.map(|incoming| Body::new(request_body(Body::new(incoming))))
+    request.map(|incoming| {
+        let incoming = Body::new(incoming);
+        Body::new(RequestBody { incoming, is_drained, received: 0, request: in_flight.clone() })
+    })
 }
 
 impl HttpBody for RequestBody {

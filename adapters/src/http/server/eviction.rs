@@ -23,16 +23,13 @@ pub(super) enum Group {
     Owner(OwnerId),
 }
 
-/// A connection that may be closed, its group, the slots or the memory that it holds, and its place among connections of its
-/// group that hold the same.
-pub(super) type Candidate = (ConnectionKey, Group, usize, (bool, Instant));
-
-/// Chooses connections until the others hold at most `kept` of `limit`.
+/// Chooses connections until the others hold at most `kept` of `limit`. A candidate has its group, the slots or the memory
+/// that it holds, and its place among connections of its group that hold the same.
 ///
 /// Takes them from the group that holds most: the connection that holds most, or for slots, where all hold the same, the
 /// first one in the order.
 pub(super) fn choose(
-    candidates: impl Iterator<Item = Candidate>,
+    candidates: impl Iterator<Item = (ConnectionKey, Group, usize, (bool, Instant))>,
     limit: usize,
     kept: usize,
 ) -> Vec<ConnectionKey> {

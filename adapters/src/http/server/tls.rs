@@ -21,7 +21,7 @@ use rustls::{
 use thiserror::Error;
 use tokio::{task, time};
 use tokio_rustls::TlsAcceptor;
-use x509_cert::{Certificate, der::Decode as _, time::Time};
+use x509_cert::{Certificate, der::Decode as _};
 
 use crate::{
     log_once::{Change, LogOnce},
@@ -139,8 +139,9 @@ impl CertificateAndKey {
         let chain: Vec<_> = CertificateDer::pem_slice_iter(&contents[0])
             .collect::<Result<_, _>>()
             .map_err(|error| unusable(certificate, not_pem(&contents[0], &error)))?;
-        let common = |a: Option<Period>, b: Option<Period>| Some((a?.0.max(b?.0), a?.1.min(b?.1)));
-        let Some((begin, end)) = chain.iter().map(validity).reduce(common).flatten() else {
+        let periods = chain.iter().map(validity);
+        let common = periods.reduce(|a, b| Some((a?.0.max(b?.0), a?.1.min(b?.1)))).flatten();
+        let Some((begin, end)) = common else {
             let rule = "it must hold a chain of PEM certificates, the service's own first";
             return Err(unusable(certificate, rule));
         };
@@ -182,11 +183,7 @@ fn not_pem(content: &[u8], error: &pem::Error) -> String {
 }
 
 /// When a certificate begins to be valid, and when it expires.
-type Period = (DateTime<Utc>, DateTime<Utc>);
-
-fn validity(certificate: &CertificateDer<'_>) -> Option<Period> {
+fn validity(certificate: &CertificateDer<'_>) -> Option<(DateTime<Utc>, DateTime<Utc>)> {
     let validity = Certificate::from_der(certificate).ok()?.tbs_certificate.validity;
-    let time =
-        |time: Time| DateTime::from_timestamp(i64::try_from(time.to_unix_duration().as_secs()).ok()?, 0);
-    Some((time(validity.not_before)?, time(validity.not_after)?))
+    Some((validity.not_before.to_system_time().into(), validity.not_after.to_system_time().into()))
 }
