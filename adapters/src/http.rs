@@ -33,9 +33,7 @@ use tokio::net::TcpListener;
 pub use api::openapi::{API_VERSION, document};
 pub use app_state::AppState;
 pub use server::{Tls, TlsError, listen};
-pub use settings::{
-    ContactUrl, HttpSettings, InvalidSetting, ListenerSettings, Origin, Origins, ServerUrl, TrustedProxy,
-};
+pub use settings::{ContactUrl, HttpSettings, ListenerSettings, Origin, ServerUrl, TrustedProxy};
 
 use admin::{log, metrics, probes};
 use api::pets;
@@ -77,13 +75,13 @@ fn admin(state: &Arc<AppState>, address: IpAddr) -> Router {
     } else {
         protected = protected.route("/metrics", get(metrics::show_with_key));
     }
-    routes(state, &Origins::default(), protected, open, pages)
+    routes(state, &Arc::default(), protected, open, pages)
 }
 
 /// Everything that a listener serves: routes that need a key, others, and pages with their files.
 fn routes(
     state: &Arc<AppState>,
-    origins: &Origins,
+    origins: &Arc<[Origin]>,
     protected: Router<Arc<AppState>>,
     open: Router<Arc<AppState>>,
     pages: Router<Arc<AppState>>,
@@ -97,7 +95,11 @@ fn routes(
 }
 
 fn probes(may_see_position: fn(&AppState, &HeaderMap, &RequestContext) -> bool) -> Router<Arc<AppState>> {
-    let ready = |obstacle| get(probes::ready(obstacle, may_see_position));
+    let ready = |obstacle| {
+        get(async move |state, context, headers: HeaderMap| {
+            probes::ready(obstacle, may_see_position, state, context, &headers)
+        })
+    };
     Router::new()
         .route("/livez", get(probes::live))
         .route("/readyz", ready(Health::not_ready))
@@ -121,26 +123,14 @@ fn header_value(text: String) -> HeaderValue {
 }
 
 /// Serves the public listener until `shutdown` completes, then finishes requests in flight within [`ListenerSettings::drain`].
-pub fn serve(
-    listener: TcpListener,
-    state: Arc<AppState>,
-    shutdown: BoxFuture<'static, ()>,
-) -> BoxFuture<'static, ()> {
-    let router = public(&state);
-    let public = state.public.clone();
-    let stopped = shutdown.inspect(move |()| state.drain());
-    server::run(listener, public, router, stopped.boxed()).boxed()
+pub async fn serve(listener: TcpListener, state: Arc<AppState>, shutdown: BoxFuture<'static, ()>) {
+    let stopped = shutdown.inspect(|()| state.drain());
+    server::run(listener, &state.public, public(&state), stopped).await;
 }
 
 /// Serves probes, metrics and the log on the admin listener, like [`serve`].
-pub fn serve_admin(
-    listener: TcpListener,
-    state: Arc<AppState>,
-    shutdown: BoxFuture<'static, ()>,
-) -> BoxFuture<'static, ()> {
+pub async fn serve_admin(listener: TcpListener, state: Arc<AppState>, shutdown: BoxFuture<'static, ()>) {
     let address = listener.local_addr().map_or(Ipv4Addr::UNSPECIFIED.into(), |address| address.ip());
-    let router = admin(&state, address);
-    let admin = state.admin.clone();
-    let stopped = shutdown.map(move |()| _ = state.ending.send_replace(true));
-    server::run(listener, admin, router, stopped.boxed()).boxed()
+    let stopped = shutdown.inspect(|()| _ = state.ending.send_replace(true));
+    server::run(listener, &state.admin, admin(&state, address), stopped).await;
 }

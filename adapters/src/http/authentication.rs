@@ -28,7 +28,7 @@ const SCHEME: &[u8] = b"bearer ";
 impl Authenticated {
     /// Rejects a client whose key lacks a scope. The connection counts as proven only after this check.
     pub(crate) fn require(&self, scope: Scope) -> Result<(), ApiError> {
-        require(self.principal.scopes, scope)?;
+        allow(self.principal.scopes, scope)?;
         self.in_flight.prove(&self.principal.owner);
         Ok(())
     }
@@ -58,7 +58,7 @@ impl Client {
     /// Checks the key of a write again: it may have been revoked or changed, or have expired, while the body arrived.
     pub(crate) fn check_key(&self) -> Result<(), ApiError> {
         let scopes = self.keys.check(&self.principal.id).map_err(ApiError::RejectedKey)?;
-        require(scopes, Scope::Write)
+        allow(scopes, Scope::Write)
     }
 }
 
@@ -96,8 +96,7 @@ pub(crate) fn authenticate(
     context: &RequestContext,
 ) -> Result<Authenticated, ApiError> {
     let address = context.client_address;
-    let principal = bearer_token(headers).and_then(|key| principal_of(key, state, address));
-    let principal = principal.inspect_err(|error| state.metrics.record_auth_failure(error))?;
+    let principal = principal(state, headers, address)?;
     let balance = principal.allowance.as_ref().map(|allowance| allowance.take());
     principal.usage.requests.fetch_add(1, Relaxed);
     if balance.is_some_and(|balance| balance.wait.is_some()) {
@@ -109,19 +108,20 @@ pub(crate) fn authenticate(
 /// Whether a request carries a valid key, for responses that show more details then. Rejects nothing, but counts invalid
 /// keys.
 pub(crate) fn has_valid_key(state: &AppState, headers: &HeaderMap, context: &RequestContext) -> bool {
-    let Ok(key) = bearer_token(headers) else { return false };
-    let checked = principal_of(key, state, context.client_address);
-    checked.inspect_err(|error| state.metrics.record_auth_failure(error)).is_ok()
+    bearer_token(headers).is_ok() && principal(state, headers, context.client_address).is_ok()
 }
 
 /// The owner of a key. An invalid one counts against the limit of the client's address.
-fn principal_of(key: &str, state: &AppState, address: IpAddr) -> Result<Arc<Principal>, ApiError> {
-    state.keys.authenticate(key).map_err(|rejected| {
-        match state.failed_auth.as_ref().map_or(Ok(()), |limit| limit.count(address)) {
-            Ok(()) => ApiError::RejectedKey(rejected),
-            Err(wait) => ApiError::TooManyFailedKeys(rate_limit::seconds(wait), rejected),
-        }
-    })
+fn principal(state: &AppState, headers: &HeaderMap, address: IpAddr) -> Result<Arc<Principal>, ApiError> {
+    let found = bearer_token(headers).and_then(|key| {
+        state.keys.authenticate(key).map_err(|rejected| {
+            match state.failed_auth.as_ref().map(|limit| limit.count(address)) {
+                Some(Err(wait)) => ApiError::TooManyFailedKeys(rate_limit::seconds(wait), rejected),
+                Some(Ok(())) | None => ApiError::RejectedKey(rejected),
+            }
+        })
+    });
+    found.inspect_err(|error| state.metrics.record_auth_failure(error))
 }
 
 /// The scope that a method needs. Methods that no route has need none: they get 405.
@@ -133,9 +133,8 @@ pub(crate) fn scope_of(method: &Method) -> Option<Scope> {
     }
 }
 
-/// Rejects a client whose key lacks a scope.
-fn require(scopes: Scopes, scope: Scope) -> Result<(), ApiError> {
-    if scopes.allow(scope) { Ok(()) } else { Err(ApiError::Forbidden(scope)) }
+fn allow(scopes: Scopes, scope: Scope) -> Result<(), ApiError> {
+    scopes.allow(scope).then_some(()).ok_or(ApiError::Forbidden(scope))
 }
 
 /// The one bearer token of a request. Two headers are ambiguous, so they are rejected.

@@ -89,11 +89,8 @@ impl ApiError {
         self.kind().0
     }
 
-    pub(super) fn code(&self) -> &'static str {
-        self.kind().1
-    }
-
-    fn kind(&self) -> (StatusCode, &'static str) {
+    /// The status and the code.
+    pub(super) fn kind(&self) -> (StatusCode, &'static str) {
         match self {
             Self::InvalidRequest(_) => (StatusCode::BAD_REQUEST, "invalid_request"),
             Self::MissingKey | Self::MalformedKey | Self::RejectedKey(_) => {

@@ -3,10 +3,7 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use axum::{
-    extract::MatchedPath,
-    http::{Extensions, HeaderValue, Method, Uri},
-};
+use axum::http::{Extensions, HeaderValue, Method, Uri};
 
 use super::{error::ApiError, server::InFlightRequest};
 use crate::access::{Balance, Principal};
@@ -24,8 +21,8 @@ pub(super) enum RouteGroup {
 
 /// The context of a request. Extractors find it in the extensions.
 pub(super) struct RequestContext {
-    pub(super) group: RouteGroup,
-    pub(super) route: Option<MatchedPath>,
+    /// The route as the metrics and the request log name it: its template, or one value for all unknown paths.
+    pub(super) route: String,
     /// The address of the client, as far as trusted proxies report it.
     pub(super) client_address: IpAddr,
     pub(super) in_flight: Arc<InFlightRequest>,
@@ -54,16 +51,6 @@ impl RequestContext {
     /// The context of a request that has passed `observe`.
     pub(super) fn of(extensions: &Extensions) -> &Self {
         extensions.get::<Arc<Self>>().expect("every router has this middleware")
-    }
-
-    /// The route as the metrics and the request log name it: its template, or one value for all unknown paths.
-    pub(super) fn route(&self) -> &str {
-        match self.group {
-            RouteGroup::Pages => "pages",
-            RouteGroup::Protected | RouteGroup::Open => {
-                self.route.as_ref().map_or("other", MatchedPath::as_str)
-            }
-        }
     }
 
     pub(super) fn principal(&self) -> Option<&Arc<Principal>> {

@@ -11,7 +11,6 @@ mod tls;
 use std::{io, net::SocketAddr, sync::Arc};
 
 use axum::{Router, serve};
-use futures_util::future::BoxFuture;
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
     task::JoinSet,
@@ -43,9 +42,9 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 /// Serves until `shutdown` completes and requests in flight have finished, for which they get limited time.
 pub(super) async fn run(
     mut tcp: TcpListener,
-    listener: Arc<Listener>,
+    listener: &Arc<Listener>,
     router: Router,
-    mut shutdown: BoxFuture<'static, ()>,
+    mut shutdown: impl Future<Output = ()> + Unpin,
 ) {
     let limits = listener.limits;
     let mut connections = JoinSet::new();
@@ -62,7 +61,7 @@ pub(super) async fn run(
         // The kernel would keep what the client has not read for minutes. A failure means that the connection has ended.
         let discard_unread = |stream: &TcpStream| drop(stream.set_zero_linger());
         let socket = Socket { stream, activity, discard_unread, received: 0 };
-        connections.spawn(connection::serve(socket, router.clone()));
+        connections.spawn(Box::pin(connection::serve(socket, router.clone())));
     }
     drop(tcp);
     listener.drain();

@@ -7,7 +7,6 @@ use axum::http::{
     uri::{Authority, Scheme},
 };
 use ipnet::IpNet;
-use thiserror::Error;
 
 use crate::access::RateLimit;
 
@@ -33,7 +32,7 @@ pub struct HttpSettings {
     /// The contact for questions, for the OpenAPI document.
     pub contact: Option<ContactUrl>,
     /// The web pages that may call this service from a browser.
-    pub origins: Origins,
+    pub origins: Arc<[Origin]>,
     /// The proxies whose forwarding headers are trusted.
     pub trusted_proxies: Vec<TrustedProxy>,
     /// Maximum rate of invalid keys per client address; above it, they get 429 instead of 401.
@@ -65,9 +64,6 @@ pub struct TrustedProxy(pub(super) IpNet);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin(pub(super) HeaderValue);
 
-/// The pages that may call the service.
-pub type Origins = Arc<[Origin]>;
-
 /// The public URL of a service, ending in the version of the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerUrl(pub(super) String);
@@ -75,11 +71,6 @@ pub struct ServerUrl(pub(super) String);
 /// The contact of the operator: a web page or a `mailto:` address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContactUrl(pub(super) String);
-
-/// A setting that cannot be parsed; holds what is expected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("expected {0}")]
-pub struct InvalidSetting(&'static str);
 
 impl Default for ListenerSettings {
     fn default() -> Self {
@@ -96,19 +87,19 @@ impl ServerUrl {
 }
 
 impl FromStr for TrustedProxy {
-    type Err = InvalidSetting;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, InvalidSetting> {
+    fn from_str(text: &str) -> Result<Self, &'static str> {
         let address = text.parse::<IpAddr>().map(|address| address.to_canonical().into());
         let range = address.or_else(|_| text.parse());
-        range.map(Self).map_err(|_| InvalidSetting("an IP address or range, such as 10.0.0.0/8"))
+        range.map(Self).map_err(|_| "expected an IP address or range, such as 10.0.0.0/8")
     }
 }
 
 impl FromStr for Origin {
-    type Err = InvalidSetting;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, InvalidSetting> {
+    fn from_str(text: &str) -> Result<Self, &'static str> {
         let (scheme, host) = text.split_once("://").unwrap_or_default();
         let default_port = if scheme == "http" { ":80" } else { ":443" };
         let is_origin = ["http", "https"].contains(&scheme)
@@ -116,36 +107,36 @@ impl FromStr for Origin {
             && !host.ends_with(default_port)
             && text == text.to_ascii_lowercase();
         let origin = HeaderValue::try_from(text).ok().filter(|_| is_origin || text == "*");
-        origin.map(Self).ok_or(InvalidSetting(
-            "* or http(s)://HOST[:PORT] in lower case, without a path, a user or the default port",
-        ))
+        origin.map(Self).ok_or(
+            "expected * or http(s)://HOST[:PORT] in lower case, without a path, a user or the default port",
+        )
     }
 }
 
 impl FromStr for ContactUrl {
-    type Err = InvalidSetting;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, InvalidSetting> {
+    fn from_str(text: &str) -> Result<Self, &'static str> {
         let mail = text.strip_prefix("mailto:").and_then(|mail| mail.split_once('@'));
         let is_mail = mail.is_some_and(|(name, host)| !name.is_empty() && !host.is_empty());
         let is_plain = text.chars().all(|c| c.is_ascii_graphic());
         let url = Some(text.to_owned()).filter(|_| (is_mail || web_url(text).is_some()) && is_plain);
-        url.map(Self).ok_or(InvalidSetting("the http(s):// or mailto: URL where you can be reached"))
+        url.map(Self).ok_or("expected the http(s):// or mailto: URL where you can be reached")
     }
 }
 
 impl FromStr for ServerUrl {
-    type Err = InvalidSetting;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, InvalidSetting> {
+    fn from_str(text: &str) -> Result<Self, &'static str> {
         let text = text.trim_end_matches('/');
         let is_api = web_url(text).is_some_and(|url| url.path().ends_with("/v1"));
         // A quote, a comma or a semicolon would mean something in the headers that name the address.
         let plain = |c: char| c.is_ascii_alphanumeric() || "-._~:/[]".contains(c);
         let url = Some(text.to_owned()).filter(|_| is_api && text.chars().all(plain));
-        url.map(Self).ok_or(InvalidSetting(
-            "an http:// or https:// URL that ends in /v1, for example https://api.example.com/v1",
-        ))
+        url.map(Self).ok_or(
+            "expected an http:// or https:// URL that ends in /v1, for example https://api.example.com/v1",
+        )
     }
 }
 

@@ -304,7 +304,7 @@ struct RunningServer {
 }
 
 impl RunningServer {
-    fn start(serve: impl FnOnce(Task) -> Task) -> Self {
+    fn start<F: Future<Output = ()> + Send + 'static>(serve: impl FnOnce(Task) -> F) -> Self {
         let (stop, stopped) = oneshot::channel();
         // Dropping the sender also stops the server.
         let stopped = Box::pin(async { drop(stopped.await) });

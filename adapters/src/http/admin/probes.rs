@@ -2,10 +2,7 @@
 //! not, why; `/readyz/reads` and `/readyz/writes` report it for one kind of request. On the public listener they reveal no
 //! paths, hosts or system errors, and show the position of the log only to clients with a key.
 
-use std::{
-    future::{self, Ready},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use application::{
     Health,
@@ -15,7 +12,7 @@ use axum::{
     Extension,
     extract::State,
     http::{HeaderMap, header::CONTENT_TYPE},
-    response::{IntoResponse, Response},
+    response::{IntoResponse as _, Response},
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -33,9 +30,6 @@ struct Report {
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// For `Retry-After`.
-    #[serde(skip)]
-    fault: Option<Fault>,
     #[serde(skip_serializing_if = "Option::is_none")]
     engine: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,9 +45,9 @@ struct Report {
 /// `GET /livez`: 503 when a part of the service has ended that only a restart brings back.
 pub(crate) async fn live(State(state): State<Arc<AppState>>) -> Response {
     if state.opened().is_some_and(|store| store.health().needs_restart()) {
-        let fault = Fault::Stopped;
-        let (reason, fault) = (Some(fault.to_string()), Some(fault));
-        return Report { status: "stopped", reason, fault, ..Report::default() }.into_response();
+        let reason = Some(Fault::Stopped.to_string());
+        let report = Report { status: "stopped", reason, ..Report::default() };
+        return respond(&report, Some(Fault::Stopped));
     }
     ([(CONTENT_TYPE, JSON)], r#"{"status":"alive"}"#).into_response()
 }
@@ -63,42 +57,40 @@ pub(crate) async fn live(State(state): State<Arc<AppState>>) -> Response {
 pub(crate) fn ready(
     obstacle: fn(&Health) -> Option<&LogError>,
     may_see_position: fn(&AppState, &HeaderMap, &RequestContext) -> bool,
-) -> impl Fn(State<Arc<AppState>>, Extension<Arc<RequestContext>>, HeaderMap) -> Ready<Response> + Clone {
-    move |State(state), Extension(context), headers| {
-        let store = state.opened();
-        let fault = store.and_then(|store| obstacle(&store.health()).map(|error| error.fault));
-        let status = match (state.is_draining(), store, fault) {
-            (true, _, _) => "draining",
-            (false, None, _) => "starting",
-            (false, Some(_), Some(_)) => "unavailable",
-            (false, Some(_), None) => READY,
-        };
-        let durability = store.map(|store| store.log().durability());
-        let (position, head) = match store {
-            Some(store) => (store.log_position().position, store.rejected_head()),
-            None => (state.replay.position(), Some(state.replay.head())),
-        };
-        let is_shown = may_see_position(&state, &headers, &context);
-        let report = Report {
-            status,
-            reason: fault.map(|fault| fault.to_string()),
-            fault,
-            engine: durability.as_ref().map(|durability| durability.engine),
-            durability: durability.map(|it| json!({ "level": it.level.name(), "promise": it.promise })),
-            position: is_shown.then_some(position.0),
-            head: head.filter(|_| is_shown).map(|head| head.0),
-        };
-        future::ready(report.into_response())
-    }
+    State(state): State<Arc<AppState>>,
+    Extension(context): Extension<Arc<RequestContext>>,
+    headers: &HeaderMap,
+) -> Response {
+    let store = state.opened();
+    let fault = store.and_then(|store| obstacle(&store.health()).map(|error| error.fault));
+    let status = match (state.is_draining(), store, fault) {
+        (true, _, _) => "draining",
+        (false, None, _) => "starting",
+        (false, Some(_), Some(_)) => "unavailable",
+        (false, Some(_), None) => READY,
+    };
+    let durability = store.map(|store| store.log().durability());
+    let (position, head) = match store {
+        Some(store) => (store.log_position().position, store.rejected_head()),
+        None => (state.replay.position(), Some(state.replay.head())),
+    };
+    let is_shown = may_see_position(&state, headers, &context);
+    let report = Report {
+        status,
+        reason: fault.map(|fault| fault.to_string()),
+        engine: durability.as_ref().map(|durability| durability.engine),
+        durability: durability.map(|it| json!({ "level": it.level.name(), "promise": it.promise })),
+        position: is_shown.then_some(position.0),
+        head: head.filter(|_| is_shown).map(|head| head.0),
+    };
+    respond(&report, fault)
 }
 
-impl IntoResponse for Report {
-    fn into_response(self) -> Response {
-        let json = serde_json::to_vec(&self).expect("texts and numbers are always JSON");
-        if self.status == READY {
-            ([(CONTENT_TYPE, JSON)], json).into_response()
-        } else {
-            not_ready(json, self.fault)
-        }
+fn respond(report: &Report, fault: Option<Fault>) -> Response {
+    let json = serde_json::to_vec(report).expect("texts and numbers are always JSON");
+    if report.status == READY {
+        ([(CONTENT_TYPE, JSON)], json).into_response()
+    } else {
+        not_ready(json, fault)
     }
 }

@@ -22,23 +22,17 @@ use crate::http::{
 
 /// Rejects an ambiguous request. HTTP/1.0 requests need no `Host`.
 pub(crate) fn check(request: &Request) -> Result<(), ApiError> {
-    if !is_coding_clear(request.headers()) {
-        return Err(ApiError::invalid("Transfer-Encoding must be exactly chunked"));
-    }
-    if request.version() == Version::HTTP_2 && !is_authority_clear(request) {
-        return Err(ApiError::invalid(":authority must be a valid host, and match Host if both are sent"));
-    }
     let mut hosts = request.headers().get_all(HOST).iter();
-    match (hosts.next(), hosts.next()) {
-        (Some(host), None) if is_host(host.as_bytes()) => Ok(()),
-        (Some(_), _) => {
-            Err(ApiError::invalid("there must be exactly one Host header, and it must name a valid host"))
+    Err(ApiError::invalid(match (hosts.next(), hosts.next()) {
+        _ if !is_coding_clear(request.headers()) => "Transfer-Encoding must be exactly chunked",
+        _ if request.version() == Version::HTTP_2 && !is_authority_clear(request) => {
+            ":authority must be a valid host, and match Host if both are sent"
         }
-        (None, _) if request.version() == Version::HTTP_11 => {
-            Err(ApiError::invalid("a Host header is required"))
-        }
-        (None, _) => Ok(()),
-    }
+        (Some(host), None) if is_host(host.as_bytes()) => return Ok(()),
+        (Some(_), _) => "there must be exactly one Host header, and it must name a valid host",
+        (None, _) if request.version() == Version::HTTP_11 => "a Host header is required",
+        (None, _) => return Ok(()),
+    }))
 }
 
 fn is_authority_clear(request: &Request) -> bool {

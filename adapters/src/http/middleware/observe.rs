@@ -6,7 +6,7 @@
 use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Instant};
 
 use axum::{
-    extract::{Request, State},
+    extract::{MatchedPath, Request, State},
     http::{
         HeaderValue, Method,
         header::{CACHE_CONTROL, CONNECTION, USER_AGENT, X_CONTENT_TYPE_OPTIONS},
@@ -14,10 +14,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
-use futures_util::{
-    FutureExt as _,
-    future::{Either, ready},
-};
+use futures_util::FutureExt as _;
 use tracing::{Instrument as _, Span};
 
 use super::{
@@ -33,54 +30,56 @@ use crate::http::{
     error::ApiError,
     request_context::{Authenticated, RequestContext, RouteGroup},
     server::InFlightRequest,
-    settings::Origins,
+    settings::Origin,
 };
 
 /// Handles a request from its arrival to its response. `origins` are the web pages that may call this listener.
-// Not an `async fn`: its future would store the request twice, and be almost twice as large.
-pub(crate) fn observe(
-    State((state, origins, group)): State<(Arc<AppState>, Origins, RouteGroup)>,
+pub(crate) async fn observe(
+    State((state, origins, group)): State<(Arc<AppState>, Arc<[Origin]>, RouteGroup)>,
     mut request: Request,
     next: Next,
-) -> impl Future<Output = Response> {
+) -> Response {
     let begun = Instant::now();
     let id = request_id(request.headers());
     let mut context = RequestContext::new(&state, &origins, group, &mut request);
-    let early = context.respond_early(&request);
+    // A request with invalid framing or a CORS preflight reaches no handler.
+    let early = match framing::check(&request) {
+        Ok(()) => cors::preflight(&request, context.origin.as_ref()),
+        Err(error) => Some(error.into_response()),
+    };
     if early.is_none() && group == RouteGroup::Protected {
         context.authenticated = authenticate(&state, request.headers(), &context);
     }
     let context = Arc::new(context);
     request.extensions_mut().insert(context.clone());
-    let handled = if let Some(response) = early {
-        Either::Left(ready(Ok(response)))
+    let mut response = if let Some(response) = early {
+        response
     } else {
-        let span = context.span(&id);
-        Either::Right(AssertUnwindSafe(next.run(request)).catch_unwind().instrument(span))
-    };
-    handled.map(move |outcome| {
-        let mut response = outcome.unwrap_or_else(|panic| {
+        let handled = AssertUnwindSafe(next.run(request)).catch_unwind().instrument(context.span(&id));
+        handled.await.unwrap_or_else(|panic| {
             let id = id.to_str().unwrap_or_default();
             tracing::error!(target: "petstore::http", request = id, panic = panic_message(&*panic), "request handler panicked");
             ApiError::Internal.into_response()
-        });
-        context.add_headers(&state, &origins, &mut response);
-        response.headers_mut().insert(X_REQUEST_ID, id);
-        let took = begun.elapsed();
-        state.metrics.record(context.known_method(), context.route(), response.status(), took);
-        state.request_log.record(&context, &response, took);
-        response
-    })
+        })
+    };
+    context.add_headers(&state, &origins, &mut response);
+    response.headers_mut().insert(X_REQUEST_ID, id);
+    let took = begun.elapsed();
+    let known_method = METHODS.iter().find(|known| **known == context.method).map_or("other", Method::as_str);
+    state.metrics.record(known_method, context.route.clone(), response.status(), took);
+    state.request_log.record(&context, &response, took);
+    response
 }
 
 impl RequestContext {
-    fn new(state: &AppState, origins: &Origins, group: RouteGroup, request: &mut Request) -> Self {
+    fn new(state: &AppState, origins: &[Origin], group: RouteGroup, request: &mut Request) -> Self {
         let in_flight = request.extensions_mut().remove::<Arc<InFlightRequest>>();
         let in_flight = in_flight.expect("every connection adds its request in flight");
         let headers = request.headers();
+        let matched = || request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str);
+        let route = if group == RouteGroup::Pages { "pages" } else { matched() };
         Self {
-            group,
-            route: request.extensions().get().cloned(),
+            route: route.to_owned(),
             client_address: client_address::of(in_flight.peer(), &state.settings.trusted_proxies, headers),
             in_flight,
             authenticated: Err(ApiError::MissingKey),
@@ -90,20 +89,6 @@ impl RequestContext {
             traceparent: headers.get(TRACEPARENT).cloned(),
             origin: cors::allowed_origin(origins, headers),
             body_may_remain: framing::body_may_remain(request),
-        }
-    }
-
-    /// The method as the metrics name it: one value for all that no route has.
-    fn known_method(&self) -> &'static str {
-        METHODS.iter().find(|known| **known == self.method).map_or("other", Method::as_str)
-    }
-
-    /// The response to a request that must not reach a handler: invalid framing, or a CORS preflight.
-    fn respond_early(&self, request: &Request) -> Option<Response> {
-        if let Err(error) = framing::check(request) {
-            Some(error.into_response())
-        } else {
-            cors::preflight(request, self.origin.as_ref())
         }
     }
 
@@ -118,7 +103,7 @@ impl RequestContext {
         )
     }
 
-    fn add_headers(&self, state: &AppState, origins: &Origins, response: &mut Response) {
+    fn add_headers(&self, state: &AppState, origins: &[Origin], response: &mut Response) {
         let rejected = response.status().is_client_error() || response.status().is_server_error();
         let headers = response.headers_mut();
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

@@ -24,11 +24,10 @@ pub(crate) fn request_id(headers: &HeaderMap) -> HeaderValue {
 
 /// The trace id of a W3C `traceparent`, if it is valid.
 pub(crate) fn trace_id(traceparent: &HeaderValue) -> Option<&str> {
-    let mut parts = traceparent.to_str().ok()?.split('-');
-    let (version, trace, parent) = (parts.next()?, parts.next()?, parts.next()?);
-    let sound = is_hex(version, 2) && version != "ff" && is_hex(trace, 32) && is_hex(parent, 16);
-    let zero = trace.bytes().all(|byte| byte == b'0');
-    (sound && !zero && parts.next().is_some_and(|flags| is_hex(flags, 2))).then_some(trace)
+    let parts: Vec<_> = traceparent.to_str().ok()?.split('-').collect();
+    let [version, trace, parent, flags, ..] = parts[..] else { return None };
+    let is_sound = is_hex(version, 2) && is_hex(trace, 32) && is_hex(parent, 16) && is_hex(flags, 2);
+    (is_sound && version != "ff" && trace.bytes().any(|byte| byte != b'0')).then_some(trace)
 }
 
 fn is_well_formed(id: &[u8]) -> bool {

@@ -16,7 +16,10 @@ use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use tokio::time;
 
 use super::request_id::{X_REQUEST_ID, trace_id};
-use crate::http::{error::ApiError, request_context::RequestContext, settings::HttpSettings};
+use crate::{
+    access::RejectedKey,
+    http::{error::ApiError, request_context::RequestContext, settings::HttpSettings},
+};
 
 /// Maximum rate of lines of one kind, after a burst. With [`TEXT_MAX`], a flood of one kind writes less than 1 GB per day.
 const LINES_PER_SECOND_MAX: NonZeroU32 = NonZeroU32::new(10).expect("ten is not zero");
@@ -52,13 +55,9 @@ struct Budget {
 
 impl RequestLog {
     pub(crate) fn new(settings: &HttpSettings) -> Self {
-        Self {
-            logs_all: settings.access_log,
-            without_key: Budget::new("without_key"),
-            wrong_key: Budget::new("wrong_key"),
-            valid_key: Budget::new("valid_key"),
-            failed: Budget::new("failed"),
-        }
+        let [without_key, wrong_key, valid_key, failed] =
+            ["without_key", "wrong_key", "valid_key", "failed"].map(Budget::new);
+        Self { logs_all: settings.access_log, without_key, wrong_key, valid_key, failed }
     }
 
     /// Logs a request, if it is one of those that are logged.
@@ -70,17 +69,47 @@ impl RequestLog {
             500.. => "request failed",
         };
         let error = response.extensions().get::<ApiError>();
-        let budget = if error.is_some_and(ApiError::is_failure) {
-            &self.failed
-        } else {
-            match error.and_then(ApiError::rejected_key) {
-                Some(_) => &self.wrong_key,
-                None if context.principal().is_some() => &self.valid_key,
-                None => &self.without_key,
-            }
+        let is_failure = error.is_some_and(ApiError::is_failure);
+        let rejected = error.and_then(ApiError::rejected_key);
+        let accepted = context.principal().map(|principal| (&principal.id, &*principal.name));
+        let budget = match (rejected, accepted) {
+            _ if is_failure => &self.failed,
+            (Some(_), _) => &self.wrong_key,
+            (None, Some(_)) => &self.valid_key,
+            (None, None) => &self.without_key,
         };
-        if self.logs_all || budget.admits() {
-            write(context, response, error, took, event);
+        if !self.logs_all && !budget.admits() {
+            return;
+        }
+        let id = response.headers().get(X_REQUEST_ID).map(|id| shortened(id.as_bytes()));
+        let (key, key_name) = accepted.or(rejected.and_then(RejectedKey::key)).unzip();
+        let user_agent = context.user_agent.as_ref().map(|agent| shortened(agent.as_bytes()));
+        macro_rules! log {
+            ($level:ident) => {
+                tracing::$level!(
+                    target: "petstore::http",
+                    request = id.as_deref(),
+                    route = context.route,
+                    method = &*shortened(context.method.as_str().as_bytes()),
+                    path = &*shortened(context.uri.path().as_bytes()),
+                    status = response.status().as_u16(),
+                    code = error.map(|error| error.kind().1),
+                    error = error.map(|error| shortened(error.to_string().as_bytes())).as_deref(),
+                    reason = error.and_then(ApiError::auth_failure),
+                    key = key.map(display),
+                    key_name,
+                    client = %context.client_address,
+                    user_agent = user_agent.as_deref(),
+                    trace_id = context.traceparent.as_ref().and_then(trace_id),
+                    micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+                    "{event}"
+                )
+            };
+        }
+        if is_failure {
+            log!(warn);
+        } else {
+            log!(info);
         }
     }
 
@@ -110,47 +139,6 @@ impl Budget {
             });
         }
         is_admitted
-    }
-}
-
-fn write(
-    context: &RequestContext,
-    response: &Response,
-    error: Option<&ApiError>,
-    took: Duration,
-    event: &str,
-) {
-    let id = response.headers().get(X_REQUEST_ID).map(|id| shortened(id.as_bytes()));
-    let rejected = error.and_then(ApiError::rejected_key);
-    let accepted = context.principal().map(|principal| (&principal.id, &*principal.name));
-    let (key, key_name) = accepted.or(rejected.and_then(|rejected| rejected.key())).unzip();
-    let user_agent = context.user_agent.as_ref().map(|agent| shortened(agent.as_bytes()));
-    macro_rules! log {
-        ($level:ident) => {
-            tracing::$level!(
-                target: "petstore::http",
-                request = id.as_deref(),
-                route = context.route(),
-                method = &*shortened(context.method.as_str().as_bytes()),
-                path = &*shortened(context.uri.path().as_bytes()),
-                status = response.status().as_u16(),
-                code = error.map(ApiError::code),
-                error = error.map(|error| shortened(error.to_string().as_bytes())).as_deref(),
-                reason = error.and_then(ApiError::auth_failure),
-                key = key.map(display),
-                key_name,
-                client = %context.client_address,
-                user_agent = user_agent.as_deref(),
-                trace_id = context.traceparent.as_ref().and_then(trace_id),
-                micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
-                "{event}"
-            )
-        };
-    }
-    if error.is_some_and(ApiError::is_failure) {
-        log!(warn);
-    } else {
-        log!(info);
     }
 }
 

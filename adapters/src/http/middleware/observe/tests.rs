@@ -89,7 +89,7 @@ async fn a_request_must_name_exactly_one_valid_host() {
 
 #[tokio::test]
 async fn a_panic_becomes_a_500_and_the_next_request_is_served() {
-    let observed = from_fn_with_state((state(), Origins::default(), RouteGroup::Open), observe);
+    let observed = from_fn_with_state((state(), Arc::default(), RouteGroup::Open), observe);
     let breaks = get(async || -> StatusCode { panic!("it breaks") });
     let router =
         Router::new().route("/broken", breaks).route("/livez", get(async || "sound")).layer(observed);
