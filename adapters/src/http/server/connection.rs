@@ -63,19 +63,6 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     }
 }
 
-fn builder(streams: Streams) -> auto::Builder<Streams> {
-    let mut builder = auto::Builder::new(streams);
-    // A client that has shut down its sending side still gets its response.
-    builder.http1().max_buf_size(HEAD_MAX as usize).half_close(true);
-    builder
-        .http2()
-        .max_concurrent_streams(STREAMS_MAX)
-        .max_header_list_size(HEAD_MAX)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW);
-    builder
-}
-
 /// The socket of a connection. It counts what it receives, and its end frees the slot.
 pub(super) struct Socket<S> {
     pub(super) stream: S,
@@ -150,7 +137,15 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     let activity = socket.activity.clone();
     let (opening, mut opened) = mpsc::unbounded_channel();
     let mut draining = activity.listener.draining.subscribe();
-    let builder = builder(Streams(opening));
+    let mut builder = auto::Builder::new(Streams(opening));
+    // A client that has shut down its sending side still gets its response.
+    builder.http1().max_buf_size(HEAD_MAX as usize).half_close(true);
+    builder
+        .http2()
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEAD_MAX)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW);
     let serving = async {
         let stream = match &activity.listener.tls {
             None => Either::Left(socket),
