@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::{
     error::ApiError,
-    middleware::{failed_auth::FailedAuth, request_log::RequestLog, request_metrics::RequestMetrics},
+    middleware::{rate_limit::FailedAuth, request_log::RequestLog, request_metrics::RequestMetrics},
     server::{Listener, Tls},
     settings::{HttpSettings, LOG_READERS_MAX},
 };

@@ -2,7 +2,6 @@
 
 pub(crate) mod client_address;
 pub(crate) mod cors;
-pub(crate) mod failed_auth;
 pub(crate) mod framing;
 pub(crate) mod observe;
 pub(crate) mod rate_limit;

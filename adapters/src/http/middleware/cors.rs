@@ -32,12 +32,10 @@ const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static(
 /// How long a browser may cache a preflight, in seconds: two hours, the most that Chromium accepts.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("7200");
 
-const ANY: HeaderValue = HeaderValue::from_static("*");
-
 /// The value of `Access-Control-Allow-Origin` for a request, if its page is an allowed one.
 pub(crate) fn allowed_origin(origins: &[Origin], headers: &HeaderMap) -> Option<HeaderValue> {
     let page = headers.get(header::ORIGIN)?;
-    let allowed = origins.iter().find(|origin| origin.0 == ANY || origin.0 == page)?;
+    let allowed = origins.iter().find(|origin| origin.0 == "*" || origin.0 == page)?;
     Some(allowed.0.clone())
 }
 

@@ -26,7 +26,19 @@ pub(super) fn register(registry: &mut Registry) {
         ("process_max_fds", "Maximum number of open file descriptors", value(&limits, "Max open files")),
     ];
     register_known(registry, gauges);
-    times(registry);
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name of the binary is in parentheses and may contain any character.
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_ascii_whitespace().collect();
+    // Fields are numbered from 1 as in proc(5); the first one after the name is field 3.
+    let ticks = |field: usize| Some(seconds(fields.get(field - 3)?.parse().ok()?));
+    if let (Some(user), Some(system)) = (ticks(14), ticks(15)) {
+        let time = ConstCounter::new(user + system);
+        registry.register("process_cpu_seconds", "User and system CPU time", time);
+    }
+    let system = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let started = ticks(22).zip(value::<f64>(&system, "btime")).map(|(since_boot, boot)| boot + since_boot);
+    let help = "Start of the process, in seconds since 1970";
+    register_known(registry, [("process_start_time_seconds", help, started)]);
 }
 
 /// The memory of the machine, or the smallest limit of the control groups (version 2) that the process is in, whichever is
@@ -43,22 +55,6 @@ fn memory_limit() -> Option<u64> {
 fn group_limits(root: &Path, group: &str) -> impl Iterator<Item = u64> {
     let files = Path::new(group).ancestors().map(|group| root.join(group).join("memory.max"));
     files.filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok())
-}
-
-fn times(registry: &mut Registry) {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name of the binary is in parentheses and may contain any character.
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_ascii_whitespace().collect();
-    // Fields are numbered from 1 as in proc(5); the first one after the name is field 3.
-    let ticks = |field: usize| Some(seconds(fields.get(field - 3)?.parse().ok()?));
-    if let (Some(user), Some(system)) = (ticks(14), ticks(15)) {
-        let time = ConstCounter::new(user + system);
-        registry.register("process_cpu_seconds", "User and system CPU time", time);
-    }
-    let system = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let started = ticks(22).zip(value::<f64>(&system, "btime")).map(|(since_boot, boot)| boot + since_boot);
-    let help = "Start of the process, in seconds since 1970";
-    register_known(registry, [("process_start_time_seconds", help, started)]);
 }
 
 #[expect(clippy::cast_precision_loss, reason = "the process would have to run for a million years")]
