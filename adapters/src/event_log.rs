@@ -19,9 +19,7 @@ pub mod sled;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-use std::sync::Arc;
-
-use application::ports::{Durability, DurabilityLevel, LogError, LogSource, Position};
+use application::ports::{Durability, DurabilityLevel};
 
 /// What a log is opened read-only for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,23 +30,6 @@ pub enum ReadPurpose {
     Verify,
     /// The log may be damaged, and what can be read of it is saved.
     Salvage,
-}
-
-/// The readable part of a log that may be damaged.
-pub struct SalvagedLog {
-    /// The records that can be read.
-    pub log: Arc<dyn LogSource>,
-    /// The last position that the log is known to have had.
-    pub last_known: Position,
-    /// Whether it is known where the log ended.
-    pub end_is_known: bool,
-}
-
-impl SalvagedLog {
-    /// Wraps a log whose engine stops reading at the first damage.
-    pub async fn new(log: Arc<dyn LogSource>) -> Result<Self, LogError> {
-        Ok(Self { last_known: log.head().await?, log, end_is_known: true })
-    }
 }
 
 /// The durability of a log that promises nothing itself, or whose promise is not known here.

@@ -3,8 +3,8 @@
 
 use std::{error, fmt, io, path::Path, str::FromStr, sync::Arc, time::Duration};
 
+use application::ports::{Fault, LogError};
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::{
     Request, Response,
@@ -14,9 +14,8 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use thiserror::Error;
 use tokio::{net::TcpStream, time};
-use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio_rustls::TlsConnector;
 use tokio_util::either::Either;
 
 use crate::root_certificates;
@@ -82,26 +81,8 @@ impl ServiceUrl {
     }
 }
 
-/// The error of a request, with what to do next.
-#[derive(Debug, Error)]
-#[error("{message}")]
-pub struct ClientError {
-    message: String,
-    /// Whether a retry may succeed.
-    pub is_temporary: bool,
-}
-
-impl ClientError {
-    fn permanent(message: impl Into<String>) -> Self {
-        Self { message: message.into(), is_temporary: false }
-    }
-
-    fn temporary(message: impl Into<String>) -> Self {
-        Self { message: message.into(), is_temporary: true }
-    }
-}
-
-/// Sends requests to one service.
+/// Sends requests to one service. An error is [`Fault::Unreachable`] if a retry may succeed, and otherwise
+/// [`Fault::CannotOpen`].
 #[derive(Clone)]
 pub struct ServiceClient {
     url: ServiceUrl,
@@ -114,17 +95,19 @@ pub struct ServiceClient {
 impl ServiceClient {
     /// Creates a client for this service. For https it trusts the certificates in `ca`, or those of the system.
     /// `ca_option` is how to pass that file, for messages.
-    pub fn new(url: ServiceUrl, ca: Option<&Path>, ca_option: &'static str) -> Result<Self, ClientError> {
+    pub fn new(url: ServiceUrl, ca: Option<&Path>, ca_option: &'static str) -> Result<Self, LogError> {
         let config = url.uses_tls.then(|| root_certificates::client(ca)).transpose();
-        let tls = config.map_err(ClientError::permanent)?.map(|config| TlsConnector::from(Arc::new(config)));
+        let tls = config
+            .map_err(|error| Fault::CannotOpen.error(error))?
+            .map(|config| TlsConnector::from(Arc::new(config)));
         Ok(Self { url, tls, ca_option, key: None })
     }
 
     /// Sends this API key with every request.
-    pub fn with_key(self, key: &str) -> Result<Self, ClientError> {
+    pub fn with_key(self, key: &str) -> Result<Self, LogError> {
         let key = key.trim();
         if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(ClientError::permanent("the API key must be a single word of visible characters"));
+            return Err(Fault::CannotOpen.error("the API key must be a single word of visible characters"));
         }
         let key =
             HeaderValue::try_from(format!("Bearer {key}")).expect("visible characters are a header value");
@@ -137,101 +120,94 @@ impl ServiceClient {
     }
 
     /// Sends a request without a body. A redirect is an error: it could lead the API key to another server.
-    pub fn send<'a>(
-        &'a self,
-        method: &'a str,
-        path: &'a str,
-    ) -> BoxFuture<'a, Result<Response<Incoming>, ClientError>> {
-        Box::pin(async move {
-            let sent = time::timeout(RESPONSE_TIMEOUT, self.exchange(method, path)).await;
-            let response = sent.map_err(|_| late("no response"))??;
-            if response.status().is_redirection() {
-                let detail =
-                    "the response is a redirect, which is not followed: use the URL of the service itself";
-                return Err(ClientError::permanent(detail));
-            }
-            Ok(response)
-        })
+    pub async fn send(&self, method: &str, path: &str) -> Result<Response<Incoming>, LogError> {
+        let sent = time::timeout(RESPONSE_TIMEOUT, Box::pin(self.exchange(method, path))).await;
+        let response = sent.map_err(|_| late("no response"))??;
+        if response.status().is_redirection() {
+            let detail =
+                "the response is a redirect, which is not followed: use the URL of the service itself";
+            return Err(Fault::CannotOpen.error(detail));
+        }
+        Ok(response)
     }
 
-    async fn exchange(&self, method: &str, path: &str) -> Result<Response<Incoming>, ClientError> {
+    async fn exchange(&self, method: &str, path: &str) -> Result<Response<Incoming>, LogError> {
         let authority = &self.url.authority;
         let mut request = Request::builder().method(method).uri(path).header(HOST, authority);
         if let Some(key) = &self.key {
             request = request.header(AUTHORIZATION, key);
         }
-        let request = request.body(Empty::new()).expect("methods, paths and hosts of ours make a request");
+        let request =
+            request.body(Empty::<Bytes>::new()).expect("methods, paths and hosts of ours make a request");
         let stream = TcpStream::connect(authority).await;
         let stream = stream.map_err(|error| {
-            ClientError::temporary(format!(
-                "cannot connect: {error}; check the URL, and that the service is running"
-            ))
+            Fault::Unreachable
+                .error(format!("cannot connect: {error}; check the URL, and that the service is running"))
         })?;
-        let Some(tls) = &self.tls else {
+        let (stream, hint) = match &self.tls {
             // A service that expects TLS sends an alert or closes the connection.
-            let hint = "if the service uses TLS, use https:// instead of http://";
-            return exchange(Either::Left(stream), request).await.map_err(|error| no_response(&error, hint));
+            None => (Either::Left(stream), "if the service uses TLS, use https:// instead of http://"),
+            Some(tls) => {
+                let host = self.url.host();
+                let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
+                let name = name.map_err(|_| {
+                    Fault::CannotOpen.error(format!("{host} is not a name that a certificate can have"))
+                })?;
+                let stream = tls.connect(name, stream).await;
+                let stream = stream.map_err(|error| no_tls(&error, self.ca_option))?;
+                (Either::Right(stream), "check the URL and the service")
+            }
         };
-        let host = self.url.host();
-        let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
-        let name = name.map_err(|_| {
-            ClientError::permanent(format!("{host} is not a name that a certificate can have"))
-        })?;
-        let stream = tls.connect(name, stream).await.map_err(|error| no_tls(&error, self.ca_option))?;
-        let hint = "check the URL and the service";
-        exchange(Either::Right(stream), request).await.map_err(|error| no_response(&error, hint))
+        let mut client = http1::Builder::new();
+        client.max_buf_size(HEADERS_BYTES_MAX).max_headers(HEADERS_MAX);
+        let response = async {
+            let (mut sender, connection) = client.handshake(TokioIo::new(stream)).await?;
+            // The connection ends when the response has been read or dropped. Its errors also appear in the response.
+            tokio::spawn(connection);
+            sender.send_request(request).await
+        };
+        response.await.map_err(|error| no_response(&error, hint))
     }
 }
 
 /// Reads the body of a response as text of at most `bytes_max` bytes.
-pub async fn text(response: Response<Incoming>, bytes_max: usize) -> Result<String, ClientError> {
+pub async fn text(response: Response<Incoming>, bytes_max: usize) -> Result<String, LogError> {
     let body = Limited::new(response.into_body(), bytes_max).collect();
     let body = time::timeout(RESPONSE_TIMEOUT, body).await.map_err(|_| late("no complete response"))?;
     let body = body.map_err(|error| cut_off(&*error))?.to_bytes();
     Ok(String::from_utf8_lossy(&body).into_owned())
 }
 
-async fn exchange(
-    stream: Either<TcpStream, TlsStream<TcpStream>>,
-    request: Request<Empty<Bytes>>,
-) -> Result<Response<Incoming>, hyper::Error> {
-    let mut client = http1::Builder::new();
-    client.max_buf_size(HEADERS_BYTES_MAX).max_headers(HEADERS_MAX);
-    let (mut sender, connection) = client.handshake(TokioIo::new(stream)).await?;
-    // The connection ends when the response has been read or dropped. Its errors also appear in the response.
-    tokio::spawn(connection);
-    sender.send_request(request).await
-}
-
 /// Maps the error of a request. The hint says what to do if the response is not HTTP.
-fn no_response(error: &hyper::Error, hint: &str) -> ClientError {
+fn no_response(error: &hyper::Error, hint: &str) -> LogError {
     if error.is_parse_too_large() {
-        ClientError::permanent("the response headers are too large: check the URL and the service")
+        Fault::CannotOpen.error("the response headers are too large: check the URL and the service")
     } else if error.is_parse() {
-        ClientError::permanent(format!("the response is not HTTP; {hint}"))
+        Fault::CannotOpen.error(format!("the response is not HTTP; {hint}"))
     } else if error.is_incomplete_message() {
-        ClientError::temporary(format!("the connection was closed without a response; {hint}"))
+        Fault::Unreachable.error(format!("the connection was closed without a response; {hint}"))
     } else {
         cut_off(error)
     }
 }
 
-fn late(what: &str) -> ClientError {
-    ClientError::temporary(format!("{what} within {RESPONSE_TIMEOUT:?}; check the URL and the service"))
+fn late(what: &str) -> LogError {
+    Fault::Unreachable.error(format!("{what} within {RESPONSE_TIMEOUT:?}; check the URL and the service"))
 }
 
-fn cut_off(error: &dyn error::Error) -> ClientError {
+fn cut_off(error: &dyn error::Error) -> LogError {
     let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-    ClientError::temporary(format!("the response was cut off: {error}{cause}; check the URL and the service"))
+    Fault::Unreachable
+        .error(format!("the response was cut off: {error}{cause}; check the URL and the service"))
 }
 
 /// Maps a TLS error. A rejected certificate will be rejected again; any other failure may be temporary.
-fn no_tls(error: &io::Error, ca_option: &str) -> ClientError {
+fn no_tls(error: &io::Error, ca_option: &str) -> LogError {
     if let Some(reason) = root_certificates::rejection(error, ca_option) {
-        return ClientError::permanent(reason);
+        return Fault::CannotOpen.error(reason);
     }
     if root_certificates::is_without_tls(error) {
-        return ClientError::permanent("the service does not use TLS: use http:// instead of https://");
+        return Fault::CannotOpen.error("the service does not use TLS: use http:// instead of https://");
     }
-    ClientError::temporary(format!("cannot make a TLS connection: {error}"))
+    Fault::Unreachable.error(format!("cannot make a TLS connection: {error}"))
 }

@@ -1,6 +1,6 @@
 //! Whole histories: checking, copying to another engine, exporting and importing.
 //!
-//! The digest over the stored bytes proves that two logs are the same, on any engine.
+//! The head hash proves that two logs are the same, on any engine.
 
 mod copy;
 mod cut;
@@ -14,9 +14,10 @@ mod tally;
 use std::ops::AsyncFnMut;
 
 pub use copy::{CopyError, CopyStep, copy, follow};
-pub use cut::{Beginning, Cut, End};
-pub use export::{ExportError, check_export, export, import};
-pub use merge::{Contradiction, DamagedCopy, MergeError, MergedLog, Side, merge};
+pub use cut::{Cut, End};
+pub use export::{check_export, export, import};
+pub use intact::SalvagedLog;
+pub use merge::{Found, MergeError, MergedLog, merge};
 pub use rechained::Rechained;
 pub use stream::{Decoder, Step};
 pub use tally::Tally;

@@ -11,12 +11,15 @@ use adapters::event_log::postgres::PostgresLog;
 #[cfg(feature = "sqlite")]
 use adapters::event_log::sqlite::Sqlite;
 use adapters::event_log::{
-    ReadPurpose, SalvagedLog,
+    ReadPurpose,
     embedded::{self, EmbeddedLog, ReadOnlyLog},
     memory::MemoryLog,
     sled::Sled,
 };
-use application::ports::{EventLog, Fault, LogError, LogSource, Version};
+use application::{
+    ports::{EventLog, Fault, LogError, LogSource, Version},
+    transfer::SalvagedLog,
+};
 
 /// The store of a service that names none.
 pub(crate) const DEFAULT_STORE: &str = "sled:petstore-data/log";

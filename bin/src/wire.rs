@@ -8,7 +8,7 @@ use std::{
 
 use adapters::{
     access::api_keys::{ApiKeys, KeyFile, KeyFileError},
-    event_log::{ReadPurpose, SalvagedLog, embedded::IN_USE, remote::RemoteLog},
+    event_log::{ReadPurpose, embedded::IN_USE, remote::RemoteLog},
     log_once::{Change, LogOnce},
     read_model::MemoryReadModel,
     system::SystemClock,
@@ -16,6 +16,7 @@ use adapters::{
 use application::{
     Options, PetStore, ReplayProgress,
     ports::{Clock as _, EventLog, Fault, LogError, LogIdentity, Position, Version},
+    transfer::SalvagedLog,
 };
 use tokio::time::{self, Instant};
 

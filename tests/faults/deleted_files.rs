@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use harness::{App, REX, digest, eventually, key_file, petstore, program};
+use harness::{App, REX, eventually, head_hash, key_file, petstore, program};
 
 /// A way to lose a store, given the directory that holds it and nothing else.
 type Loss = fn(&Path);
@@ -91,7 +91,7 @@ fn the_whole_log_is_exported_and_copied_from_the_running_service_after_its_files
         let copy = format!("{engine}:{}", app.directory().join("copy").display());
         log(&["copy", "--from", &service, "--to", &copy]);
         let verified = log(&["verify", "--store", &service]);
-        assert_eq!(verified.value("digest"), digest(&copy), "{engine}");
+        assert_eq!(verified.value("head hash"), head_hash(&copy), "{engine}");
 
         // The export is the whole history, so the node starts with it and nothing is given up.
         let backup = app.directory().join("export.jsonl");

@@ -31,7 +31,7 @@ pub use nats::{NatsCluster, NatsServer, NatsSync};
 pub use node::{all_pets, create, open_node, owner, pet_named, serve_node};
 pub use postgres::PostgresServer;
 pub use program::{
-    Finished, PACKAGED, Running, built, digest, eventually, eventually_ok, exported, finished, free_port,
+    Finished, PACKAGED, Running, built, eventually, eventually_ok, exported, finished, free_port, head_hash,
     key_file, number, one_file, petstore, program, serve, signal, wait_until,
 };
 pub use proxy::{CutProxy, DelayProxy};

@@ -88,7 +88,7 @@ pub struct Finished {
 
 #[expect(clippy::return_self_not_must_use, reason = "a check is often all that a test wants")]
 impl Finished {
-    /// The value of a line such as `digest      b8c4…`.
+    /// The value of a line such as `head hash   b8c4…`.
     pub fn value(&self, name: &str) -> &str {
         let line = self.stdout.lines().find(|line| line.split("  ").next() == Some(name));
         line.unwrap_or_else(|| panic!("{name} in {self:?}"))[name.len()..].trim()
@@ -166,11 +166,11 @@ pub fn exported(store: &str) -> Vec<String> {
     exported.stdout.lines().filter(|line| !line.starts_with("{\"manifest\"")).map(str::to_owned).collect()
 }
 
-/// The digest of a log, as `petstore log verify` prints it.
-pub fn digest(store: &str) -> String {
+/// The head hash of a log, as `petstore log verify` prints it.
+pub fn head_hash(store: &str) -> String {
     let verified = petstore(["log", "verify", "--store", store]);
     assert_eq!(verified.code, Some(0), "{}", verified.stderr);
-    verified.value("digest").to_owned()
+    verified.value("head hash").to_owned()
 }
 
 /// A process that is killed when dropped.

@@ -1,6 +1,6 @@
-//! One history through every engine and back: the same digest everywhere, the same bytes at the end.
+//! One history through every engine and back: the same head hash everywhere, the same bytes at the end.
 //!
-//! `TEST_CIRCLE_PETS=100000 tests/run copy_circle -- --nocapture` takes a larger history and shows the digests.
+//! `TEST_CIRCLE_PETS=100000 tests/run copy_circle -- --nocapture` takes a larger history and shows the head hashes.
 
 use std::time::Instant;
 
@@ -24,7 +24,8 @@ fn a_history_copied_through_every_engine_comes_back_byte_for_byte() {
     let cluster = runtime.block_on(NatsCluster::start(3, NatsSync::Always));
     let gateway = Gateway::shared();
     let petstore = |arguments: &[&str]| gateway.petstore(arguments).exits_with(0);
-    let digest = |store: &str| petstore(&["log", "verify", "--store", store]).value("digest").to_owned();
+    let head_hash =
+        |store: &str| petstore(&["log", "verify", "--store", store]).value("head hash").to_owned();
     let exported = |store: &str| petstore(&["log", "export", "--store", store]).stdout;
     // Without the manifest, which has the time of the export.
     let records = |store: &str| {
@@ -56,18 +57,18 @@ fn a_history_copied_through_every_engine_comes_back_byte_for_byte() {
         gateway.url(),
         file("sled", "last"),
     ];
-    let first = digest(&circle[0]);
-    println!("copy circle: {pets} pets, digest in {:<8} {first}", scheme(&circle[0]));
+    let first = head_hash(&circle[0]);
+    println!("copy circle: {pets} pets, head hash in {:<8} {first}", scheme(&circle[0]));
     for step in circle.windows(2) {
         let copy = || {
             let copied = petstore(&["log", "copy", "--from", &step[0], "--to", &step[1]]);
-            copied.value("digest").to_owned()
+            copied.value("head hash").to_owned()
         };
         let begun = Instant::now();
         let copied = copy();
         let seconds = begun.elapsed().as_secs_f64();
-        let verified = digest(&step[1]);
-        println!("copy circle: copied in {seconds:>6.1} s, digest in {:<8} {verified}", scheme(&step[1]));
+        let verified = head_hash(&step[1]);
+        println!("copy circle: copied in {seconds:>6.1} s, head hash in {:<8} {verified}", scheme(&step[1]));
         assert_eq!((&copied, &verified), (&first, &first), "{} to {}", step[0], step[1]);
         assert_eq!(copy(), first, "a copy that is complete changes nothing");
     }
@@ -77,5 +78,5 @@ fn a_history_copied_through_every_engine_comes_back_byte_for_byte() {
     std::fs::write(&file_name, exported(&circle[4])).unwrap();
     let restored = file("sqlite", "restored.db");
     let imported = petstore(&["log", "import", file_name.to_str().unwrap(), "--store", &restored]);
-    assert_eq!(imported.value("digest"), first, "an export restores the history into any engine");
+    assert_eq!(imported.value("head hash"), first, "an export restores the history into any engine");
 }

@@ -1,6 +1,6 @@
 //! The hash chain: every record identifies the history before it.
 
-use std::{fs, process::Command};
+use std::{error::Error, fs, process::Command};
 
 use adapters::event_log::memory::MemoryLog;
 use application::{
@@ -68,7 +68,9 @@ async fn the_script_in_the_docs_detects_what_verify_detects() {
 
 async fn exported(log: &dyn EventLog) -> Vec<u8> {
     let mut file = Vec::new();
-    transfer::export(log, &mut file, DateTime::UNIX_EPOCH, |_| {}).await.unwrap();
+    transfer::export::<Box<dyn Error>>(log, &mut file, Tally::default(), DateTime::UNIX_EPOCH, |_| {})
+        .await
+        .unwrap();
     file
 }
 

@@ -13,7 +13,7 @@ use std::{
 use adapters::event_log::sled::SledLog;
 use application::log::contract;
 use harness::{
-    App, Call, Finished, PostgresServer, Response, added, close_embedded, digest, exported, finished,
+    App, Call, Finished, PostgresServer, Response, added, close_embedded, exported, finished, head_hash,
     history, key_file, petstore, program, wait_until,
 };
 use serde_json::Value;
@@ -108,11 +108,11 @@ fn the_log_is_sent_as_it_is_exported() {
     assert_eq!(rest[0], lines[2]);
     let manifest = |line: &str| serde_json::from_str::<Value>(line).unwrap()["manifest"].clone();
     let (all, last) = (manifest(&lines[3]), manifest(&rest[1]));
-    assert_eq!((&all["first"], &all["last"], &all["commits"]), (&1.into(), &3.into(), &3.into()));
-    assert_eq!((&last["first"], &last["last"], &last["commits"]), (&3.into(), &3.into(), &1.into()));
+    assert_eq!((&all["first"], &all["last"]), (&1.into(), &3.into()));
+    assert_eq!((&last["first"], &last["last"]), (&3.into(), &3.into()));
     assert_eq!(all["head"], last["head"], "of the same history");
     let nothing = manifest(&whole(admin, &key, "?after=3&follow=false")[0]);
-    assert_eq!((&nothing["last"], &nothing["commits"]), (&3.into(), &0.into()));
+    assert_eq!((&nothing["first"], &nothing["last"]), (&4.into(), &3.into()));
     let head = head(admin, &key);
     assert_eq!((head.header("log-position"), head.header("content-length")), (Some("3"), None));
 
@@ -273,9 +273,9 @@ fn a_running_service_is_exported_verified_searched_and_copied() {
     fs::write(file("backup"), &export.stdout).unwrap();
     let restored = format!("sled:{}", file("restored"));
     let imported = petstore(["log", "import", &file("backup"), "--store", &restored]);
-    assert_eq!(imported.value("digest"), verified.value("digest"));
+    assert_eq!(imported.value("head hash"), verified.value("head hash"));
     assert!(app.terminate().success());
-    assert_eq!(digest(app.store()), digest(&to));
+    assert_eq!(head_hash(app.store()), head_hash(&to));
 }
 
 #[test]
@@ -392,7 +392,7 @@ fn a_response_that_is_not_whole_is_no_backup() {
         (format!("{first}{second}"), "cut off after position 2"),
         (format!("{first}{}", &second[..40]), "cut off after position 1"),
         (format!("{first}{manifest}"), "a manifest that does not match"),
-        (format!("{first}{second}{}", manifest.replace("\"bytes\":", "\"bytes\":1")), "does not match"),
+        (format!("{first}{second}{}", manifest.replace("\"last\":", "\"last\":1")), "does not match"),
         (format!("{second}{first}{manifest}"), "position 1"),
         (format!("{}{second}{manifest}", first.replace("Rex", "Max")), "its checksum does not match"),
     ] {

@@ -13,7 +13,6 @@ use std::{
 
 use application::ports::{Durability, Fault, LogError, LogSource, Position, ReadBound, StoredRecord};
 use async_trait::async_trait;
-use futures_util::future::BoxFuture;
 use hyper::{Response, StatusCode, body::Incoming};
 use serde_json::Value;
 use tokio::{
@@ -23,7 +22,7 @@ use tokio::{
 
 use self::stream::{RecordStream, StreamMode};
 use super::{loopback::is_loopback, volatile};
-use crate::service_client::{self, ClientError, ServiceClient, ServiceUrl};
+use crate::service_client::{self, ServiceClient, ServiceUrl};
 
 /// The maximum size of an error response, in bytes. Its message becomes part of a sentence.
 const REPORT_MAX: usize = 4 * 1024;
@@ -41,56 +40,41 @@ pub struct RemoteLog {
     stream: Mutex<Option<RecordStream>>,
     /// Whether a reader waits for new records, so that responses have no end.
     is_followed: AtomicBool,
-    /// [`Position::MAX`], unless nothing was received since the last read: then the position of that read.
-    received: watch::Sender<Position>,
+    /// The position of the last record that was received, or [`Position::MAX`] without an open response.
+    changes: watch::Sender<Position>,
 }
 
 impl RemoteLog {
     /// Opens the log of the service at `url` with an API key. For https it trusts the certificates in `ca`, or those of
     /// the system; `ca_option` is how to pass them. Over plain HTTP it sends the key only to this machine, unless the URL has `?tls=off`.
-    pub fn open<'a>(
+    pub async fn open(
         url: ServiceUrl,
-        ca: Option<&'a Path>,
+        ca: Option<&Path>,
         ca_option: &'static str,
-        key: &'a str,
-    ) -> BoxFuture<'a, Result<Self, LogError>> {
-        Box::pin(async move {
-            if !url.is_protected() && !is_loopback(url.host()) {
-                return Err(Fault::CannotOpen.error(format!(
-                    "{url} is on a network, and plain HTTP would expose the API key and the log there: use https, or add \
-                     ?tls=off to the URL if you trust the network"
-                )));
-            }
-            let client =
-                ServiceClient::new(url.clone(), ca, ca_option).and_then(|client| client.with_key(key));
-            let client = client.map_err(|error| failed(&url, &error))?;
-            let key_is_old = Instant::now() + NEW_KEY_TIMEOUT;
-            let log = Self {
-                client,
-                key_is_old,
-                stream: Mutex::default(),
-                is_followed: AtomicBool::new(false),
-                received: watch::Sender::new(Position::MAX),
-            };
-            log.head().await?;
-            Ok(log)
-        })
-    }
-
-    /// Opens a response that continues after `after`.
-    async fn begin(&self, after: Position, mode: StreamMode) -> Result<RecordStream, LogError> {
-        let follow = match mode {
-            StreamMode::ToHead => "",
-            StreamMode::Follow => "&follow=true",
+        key: &str,
+    ) -> Result<Self, LogError> {
+        if !url.is_protected() && !is_loopback(url.host()) {
+            return Err(Fault::CannotOpen.error(format!(
+                "{url} is on a network, and plain HTTP would expose the API key and the log there: use https, or add \
+                 ?tls=off to the URL if you trust the network"
+            )));
+        }
+        let client = ServiceClient::new(url.clone(), ca, ca_option).and_then(|client| client.with_key(key));
+        let log = Self {
+            client: client.map_err(|error| named(&url, &error))?,
+            key_is_old: Instant::now() + NEW_KEY_TIMEOUT,
+            stream: Mutex::default(),
+            is_followed: AtomicBool::new(false),
+            changes: watch::Sender::new(Position::MAX),
         };
-        let response = self.ask("GET", &format!("/log?after={after}{follow}")).await?;
-        Ok(RecordStream::new(response.into_body(), mode, after, self.received.clone()))
+        log.head().await?;
+        Ok(log)
     }
 
     async fn ask(&self, method: &str, path: &str) -> Result<Response<Incoming>, LogError> {
         let url = self.client.url();
         let response = loop {
-            let response = self.client.send(method, path).await.map_err(|error| failed(url, &error))?;
+            let response = self.client.send(method, path).await.map_err(|error| named(url, &error))?;
             if response.status() != StatusCode::UNAUTHORIZED || Instant::now() > self.key_is_old {
                 break response;
             }
@@ -124,28 +108,28 @@ impl RemoteLog {
 #[async_trait]
 impl LogSource for RemoteLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
-        let mut stream = self.stream.lock().await;
+        let mut open = self.stream.lock().await;
         // An open response at another position is dropped.
-        let mut current = match stream.take().filter(|open| open.position() == after) {
-            Some(current) => current,
-            None if self.is_followed.load(Relaxed) && bound != ReadBound::ONE => {
-                self.begin(after, StreamMode::Follow).await?
-            }
-            None => self.begin(after, StreamMode::ToHead).await?,
+        let continued = open.take().filter(|stream| stream.position == after);
+        let mut stream = if let Some(stream) = continued {
+            stream
+        } else {
+            let follow = self.is_followed.load(Relaxed) && bound != ReadBound::ONE;
+            let mode = if follow { StreamMode::Follow } else { StreamMode::ToHead };
+            let response = self.ask("GET", &format!("/log?after={after}&follow={follow}")).await?;
+            RecordStream::new(response.into_body(), mode, after, self.changes.clone())
         };
-        // After an error or a cancelled read, `stream` is empty, so a response that was read in part is never continued.
-        self.received.send_replace(after);
-        let read = current.records(bound).await.map_err(|error| named(self.client.url(), &error));
+        // After an error or a cancelled read, there is no open response, so one that was read in part is never continued.
+        let read = stream.records(bound).await;
+        let records = read.map_err(|error| named(self.client.url(), &error))?;
+        let has_ended = records.is_empty() && stream.mode == StreamMode::ToHead;
         // A read of a single record does not continue.
-        let is_end = |records: &Vec<_>| current.has_ended && records.is_empty();
-        let continues = read.as_ref().is_ok_and(|records| !is_end(records)) && bound != ReadBound::ONE;
-        if !continues || read.as_ref().is_ok_and(|records| !records.is_empty()) {
-            self.received.send_replace(Position::MAX);
+        if has_ended || bound == ReadBound::ONE {
+            self.changes.send_replace(Position::MAX);
+        } else {
+            *open = Some(stream);
         }
-        if continues {
-            *stream = Some(current);
-        }
-        read
+        Ok(records)
     }
 
     async fn head(&self) -> Result<Position, LogError> {
@@ -161,18 +145,12 @@ impl LogSource for RemoteLog {
 
     fn changes(&self) -> watch::Receiver<Position> {
         self.is_followed.store(true, Relaxed);
-        self.received.subscribe()
+        self.changes.subscribe()
     }
 
     fn durability(&self) -> Durability {
         volatile("http", "not known here; /readyz of the service reports it")
     }
-}
-
-/// The error of a request, with the URL.
-fn failed(url: &ServiceUrl, error: &ClientError) -> LogError {
-    let fault = if error.is_temporary { Fault::Unreachable } else { Fault::CannotOpen };
-    fault.error(format!("{url}: {error}"))
 }
 
 /// Adds the URL to an error.

@@ -2,7 +2,7 @@
 //!
 //! The hash chain proves the common beginning of two logs, so only the last record of the target is compared.
 
-use std::{convert::Infallible, mem, time::Duration};
+use std::{convert::Infallible, time::Duration};
 
 use thiserror::Error;
 use tokio::time::{self, Instant};
@@ -32,7 +32,7 @@ const APPEND_RETRY_DELAY: Duration = Duration::from_millis(500);
 /// The progress of a copy that follows its source.
 #[derive(Debug)]
 pub enum CopyStep<'a> {
-    /// Both sides can be used, and the target ends at this position.
+    /// Both sides can be used, and the copy continues after this position.
     Resumed(Position),
     /// The target holds this commit.
     Stored(&'a Commit),
@@ -104,7 +104,7 @@ pub async fn copy(
         let before = tally.position();
         target.advance(from, tally, &mut stored).await?;
         if tally.position() == before {
-            return target.check_holds(tally.last()).await;
+            return target.check_holds(tally.last.as_ref()).await;
         }
     }
 }
@@ -115,36 +115,30 @@ pub async fn follow<'a>(
     mut open: impl AsyncFnMut() -> Result<(&'a dyn LogSource, &'a dyn EventLog), CopyError>,
     mut report: impl FnMut(CopyStep<'_>),
 ) -> CopyError {
-    let mut outage = Outage::default();
+    // The consecutive failures of one side.
+    let (mut failures, mut of_target) = (0, false);
     loop {
         let ended = async {
             let (from, to) = open().await?;
-            follow_on(from, to, &mut outage, &mut report).await
+            follow_on(from, to, &mut failures, &mut report).await
         };
         let Err(error) = ended.await;
         if !error.is_temporary() {
             return error;
         }
         report(CopyStep::Waiting(&error));
-        let of_target = matches!(error, CopyError::Target(_));
-        let failures = if of_target == outage.of_target { outage.failures + 1 } else { 1 };
-        outage = Outage { of_target, failures };
+        let is_of_target = matches!(error, CopyError::Target(_));
+        failures = if is_of_target == of_target { failures + 1 } else { 1 };
+        of_target = is_of_target;
         time::sleep(RETRY.delay(failures)).await;
     }
-}
-
-/// Consecutive failures of one side.
-#[derive(Default)]
-struct Outage {
-    of_target: bool,
-    failures: u32,
 }
 
 /// Copies until something fails.
 async fn follow_on(
     from: &dyn LogSource,
     to: &dyn EventLog,
-    outage: &mut Outage,
+    failures: &mut u32,
     report: &mut impl FnMut(CopyStep<'_>),
 ) -> Result<Infallible, CopyError> {
     let mut target = CopyTarget::open(to).await?;
@@ -153,24 +147,21 @@ async fn follow_on(
         compare(from, last).await?;
         tally = Tally::resume(last.clone()).map_err(CopyError::Target)?;
     }
-    // Only an append shows that the target accepts commits.
-    if !outage.of_target {
-        report(CopyStep::Resumed(tally.position()));
-    }
-    let mut next_append = Instant::now();
+    // A running service counts this copy as a follower from here on, and sends it everything before it stops.
+    drop(from.changes());
+    let mut is_resumed = false;
     loop {
-        // Wait first, so that a running service counts this copy as a follower, and sends it everything before it stops.
-        wait_for_records(from, tally.position(), POLL_INTERVAL).await;
-        time::sleep_until(next_append).await;
         let before = (tally.position().0, tally.bytes);
         target.advance(from, &mut tally, &mut |commit| report(CopyStep::Stored(commit))).await?;
+        if !is_resumed {
+            report(CopyStep::Resumed(Position(before.0)));
+        }
+        (is_resumed, *failures) = (true, 0);
         let (records, bytes) = (tally.position().0 - before.0, tally.bytes - before.1);
-        if mem::take(outage).of_target {
-            report(CopyStep::Resumed(tally.position()));
-        }
-        if records < ReadBound::APPEND.records as u64 && bytes < ReadBound::APPEND.bytes as u64 {
-            next_append = Instant::now() + FOLLOW_INTERVAL;
-        }
+        let is_full = records >= ReadBound::APPEND.records as u64 || bytes >= ReadBound::APPEND.bytes as u64;
+        let next_append = Instant::now() + if is_full { Duration::ZERO } else { FOLLOW_INTERVAL };
+        wait_for_records(from, tally.position(), POLL_INTERVAL).await;
+        time::sleep_until(next_append).await;
     }
 }
 
@@ -196,15 +187,13 @@ pub(super) struct CopyTarget<'a> {
 
 impl<'a> CopyTarget<'a> {
     pub(super) async fn open(to: &'a dyn EventLog) -> Result<Self, CopyError> {
-        let last = async || {
-            let head = to.head().await?;
-            if head == Position::START {
-                return Ok(None);
-            }
-            let (record, commit) = commit_at(to, head).await?;
-            Ok(Some(StoredRecord { id: Some(commit.id), ..record }))
-        };
-        Ok(Self { to, last: last().await.map_err(CopyError::Target)? })
+        let head = to.head().await.map_err(CopyError::Target)?;
+        let mut last = None;
+        if head > Position::START {
+            let (record, commit) = commit_at(to, head).await.map_err(CopyError::Target)?;
+            last = Some(StoredRecord { id: Some(commit.id), ..record });
+        }
+        Ok(Self { to, last })
     }
 
     fn version(&self) -> Version {

@@ -1,14 +1,11 @@
 //! The end of a partial copy, export or import: a position, or a time.
 
-use std::sync::Arc;
-
-use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::{Tally, walk};
 use crate::{
     log::commit::Commit,
-    ports::{Durability, Fault, LogError, LogSource, Position, ReadBound, StoredRecord},
+    ports::{Fault, LogError, LogSource, Position},
 };
 
 /// Where a copy, an export or an import ends.
@@ -34,26 +31,27 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// A division at this end.
-    pub fn at(end: Option<End>) -> Self {
-        Self { end, ..Self::default() }
-    }
-
     /// Divides the history in a log, which is read up to its head if the end is a time.
-    pub async fn of(log: &dyn LogSource, end: End) -> Result<Self, LogError> {
-        let mut cut = Self::at(Some(end));
+    pub async fn of(log: &dyn LogSource, end: Option<End>) -> Result<Self, LogError> {
+        let mut cut = Self { end, ..Self::default() };
         match end {
-            End::Time(_) => {
+            None => {}
+            Some(End::Time(_)) => {
                 walk::<LogError>(log, &mut Tally::default(), async |_, commit| {
                     cut.takes(commit);
                     Ok(())
                 })
                 .await?;
             }
-            End::Position(end) => cut.last = log.head().await?.min(end),
+            Some(End::Position(end)) => cut.last = log.head().await?.min(end),
         }
         cut.check()?;
         Ok(cut)
+    }
+
+    /// An empty tally of the commits before the end.
+    pub fn tally(&self) -> Tally {
+        Tally::between(Position::START, self.end.map(|_| self.last))
     }
 
     /// Whether the next commit is before the end. The commits are passed in order.
@@ -88,34 +86,5 @@ impl Cut {
             _ => return Ok(()),
         };
         Err(Fault::CannotOpen.error(detail))
-    }
-}
-
-/// The beginning of a log, up to a position that the log holds.
-pub struct Beginning {
-    /// The log.
-    pub log: Arc<dyn LogSource>,
-    /// The last position.
-    pub last: Position,
-}
-
-#[async_trait]
-impl LogSource for Beginning {
-    async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
-        match usize::try_from(self.last.0.saturating_sub(after.0)) {
-            Ok(0) => Ok(vec![]),
-            left => {
-                let records = bound.records.min(left.unwrap_or(usize::MAX));
-                self.log.read(after, ReadBound { records, ..bound }).await
-            }
-        }
-    }
-
-    async fn head(&self) -> Result<Position, LogError> {
-        Ok(self.last)
-    }
-
-    fn durability(&self) -> Durability {
-        self.log.durability()
     }
 }

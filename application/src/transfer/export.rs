@@ -3,46 +3,23 @@
 use std::io::{self, BufRead, Write};
 
 use chrono::{DateTime, Utc};
-use thiserror::Error;
 
 use super::{CopyError, Cut, Decoder, Step, Tally, copy::CopyTarget, walk};
 use crate::{
     log::commit::Commit,
-    ports::{EventLog, LogError, LogSource, Position, RECORD_MAX, ReadBound, StoredRecord},
+    ports::{EventLog, Fault, LogError, LogSource, Position, RECORD_MAX, ReadBound, StoredRecord},
 };
 
-/// An error of an export or an import.
-#[derive(Debug, Error)]
-pub enum ExportError {
-    /// The log that is exported cannot be read.
-    #[error(transparent)]
-    Log(#[from] LogError),
-    /// The file cannot be read or written.
-    #[error("the file cannot be read or written: {0}")]
-    File(#[from] io::Error),
-    /// The file is not a complete export.
-    #[error("line {line} {what}")]
-    NotAnExport {
-        /// The line number, from 1.
-        line: u64,
-        /// The description of the error.
-        what: String,
-    },
-    /// The history cannot be copied into the target.
-    #[error(transparent)]
-    Target(#[from] CopyError),
-}
-
-/// Writes the log to `file`. Each line holds the stored bytes of one commit, which are JSON, so that an import
-/// reproduces the same log.
-pub async fn export(
+/// Writes the records of the log up to the end of `tally` to `file`. Each line holds the stored bytes of one commit, which
+/// are JSON, so that an import reproduces the same log.
+pub async fn export<E: From<LogError> + From<io::Error>>(
     log: &dyn LogSource,
     mut file: impl Write,
+    mut tally: Tally,
     now: DateTime<Utc>,
     mut progress: impl FnMut(Position),
-) -> Result<Tally, ExportError> {
-    let mut tally = Tally::default();
-    let walked = walk::<ExportError>(log, &mut tally, async |record, _| {
+) -> Result<(), E> {
+    let walked = walk::<E>(log, &mut tally, async |record, _| {
         file.write_all(&record.bytes)?;
         file.write_all(b"\n")?;
         progress(record.position);
@@ -50,8 +27,7 @@ pub async fn export(
     });
     walked.await?;
     file.write_all(&tally.manifest(now))?;
-    file.flush()?;
-    Ok(tally)
+    Ok(file.flush()?)
 }
 
 /// Imports the commits of a file before the end of `cut` into `to`, and counts them in `tally`. Unless the target fails, it
@@ -65,7 +41,7 @@ pub async fn import(
     cut: &mut Cut,
     tally: &mut Tally,
     mut stored: impl FnMut(&Commit),
-) -> Result<(), ExportError> {
+) -> Result<(), CopyError> {
     let mut target = CopyTarget::open(to).await?;
     let (mut batch, mut bytes) = (Vec::new(), 0);
     let read = read(file, async |record, commit| {
@@ -80,16 +56,16 @@ pub async fn import(
         Ok(())
     });
     let read = read.await;
-    if !matches!(read, Err(ExportError::Target(_))) {
+    if matches!(read, Ok(_) | Err(CopyError::Source(_))) {
         // The records before a bad line are intact.
         target.store_all(&mut batch, tally, &mut stored).await?;
     }
     read?;
-    Ok(target.check_holds(tally.last()).await?)
+    target.check_holds(tally.last.as_ref()).await
 }
 
-/// Reads an export to its end, checks that it is complete, and passes its commits to `cut`.
-pub async fn check_export(file: impl BufRead, cut: &mut Cut) -> Result<Tally, ExportError> {
+/// Reads an export to its end, checks that it is complete, and passes its commits to `cut`. Returns the last position.
+pub async fn check_export(file: impl BufRead, cut: &mut Cut) -> Result<Position, LogError> {
     read(file, async |_, commit| {
         cut.takes(&commit);
         Ok(())
@@ -97,14 +73,16 @@ pub async fn check_export(file: impl BufRead, cut: &mut Cut) -> Result<Tally, Ex
     .await
 }
 
-async fn read(
+async fn read<E: From<LogError>>(
     mut file: impl BufRead,
-    mut visit: impl AsyncFnMut(StoredRecord, Commit) -> Result<(), ExportError>,
-) -> Result<Tally, ExportError> {
+    mut visit: impl AsyncFnMut(StoredRecord, Commit) -> Result<(), E>,
+) -> Result<Position, E> {
     let mut decoder = Decoder::after(Position::START);
     loop {
-        let line = decoder.position().next().0;
-        let bytes = file.fill_buf()?;
+        let line = decoder.position().next();
+        let bad_line = |what| E::from(Fault::CannotOpen.error(format!("line {line} {what}")));
+        let unreadable = |error| bad_line(format!("cannot be read: {error}"));
+        let bytes = file.fill_buf().map_err(unreadable)?;
         let is_at_end = bytes.is_empty();
         // The line break at the end may be missing.
         let (used, step) = decoder.feed(if is_at_end { b"\n" } else { bytes });
@@ -113,19 +91,16 @@ async fn read(
             None => continue,
             Some(Step::Record(record)) => match decoder.tally.check_next(&record) {
                 Ok(commit) => {
-                    decoder.tally.count_events(&commit);
                     visit(record, commit).await?;
                     continue;
                 }
                 Err(error) => format!("cannot be used: {error}; check the path, or export again"),
             },
-            Some(Step::End { events }) if events == decoder.tally.events => {
-                if file.fill_buf()?.is_empty() {
-                    return Ok(decoder.tally);
-                }
-                "is a manifest, but not the last line".into()
+            Some(Step::End) if file.fill_buf().map_err(unreadable)?.is_empty() => {
+                return Ok(decoder.position());
             }
-            Some(Step::End { .. } | Step::WrongManifest) => {
+            Some(Step::End) => "is a manifest, but not the last line".into(),
+            Some(Step::WrongManifest) => {
                 "is a manifest that does not match the lines before it: lines were lost or changed; export again".into()
             }
             Some(Step::Heartbeat) if is_at_end => {
@@ -138,6 +113,6 @@ async fn read(
                 format!("is longer than any record ({RECORD_MAX} bytes); check the path, or export again")
             }
         };
-        return Err(ExportError::NotAnExport { line, what });
+        return Err(bad_line(what));
     }
 }

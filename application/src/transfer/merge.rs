@@ -6,22 +6,13 @@
 use std::{mem, sync::Arc};
 
 use async_trait::async_trait;
-use chrono::{DateTime, Utc};
 use thiserror::Error;
 
-use super::intact::IntactRecords;
+use super::intact::{IntactRecords, SalvagedLog};
 use crate::{
     log::{commit::Commit, digest::Digest},
-    ports::{CommitId, Durability, Fault, LogError, LogSource, Position, ReadBound, StoredRecord},
+    ports::{Durability, Fault, LogError, LogSource, Position, ReadBound, StoredRecord},
 };
-
-/// A copy of a history, which may be damaged.
-pub struct DamagedCopy {
-    /// The records that can be read.
-    pub log: Arc<dyn LogSource>,
-    /// The last position that the copy is known to have had.
-    pub last_known: Position,
-}
 
 /// Copies that cannot be combined. Each copy is named by its index.
 #[derive(Debug, Error)]
@@ -30,31 +21,21 @@ pub enum MergeError {
     #[error("{1}")]
     Copy(usize, LogError),
     /// Two copies hold different intact records at the same position.
-    #[error("two copies contradict each other at position {}", .0.position)]
-    Contradiction(Box<Contradiction>),
+    #[error("two copies contradict each other at position {}", .0[0].commit.position)]
+    Contradiction(Box<[Found; 2]>),
     /// No history in the copies ends with this head hash.
     #[error("no history in these stores has the head hash {0}")]
     NoSuchHead(Digest),
 }
 
-/// Two different intact records at the same position.
+/// An intact record, and the first copy that holds it.
 #[derive(Debug)]
-pub struct Contradiction {
-    /// The first such position.
-    pub position: Position,
-    /// The two records.
-    pub sides: [Side; 2],
-}
-
-/// One side of a contradiction.
-#[derive(Debug, Clone)]
-pub struct Side {
-    /// The copy that holds the record.
+pub struct Found {
+    /// The copy.
     pub copy: usize,
     /// The commit in the record.
-    pub commit: CommitId,
-    /// The time of the commit.
-    pub time: DateTime<Utc>,
+    pub commit: Commit,
+    hash: Digest,
     /// The last intact record of that copy, and its hash.
     pub last: (Position, Digest),
 }
@@ -64,6 +45,7 @@ pub struct MergedLog {
     copies: Vec<Arc<dyn LogSource>>,
     /// In order, without overlaps.
     runs: Vec<Run>,
+    /// The last position that a copy is known to have had, or the one with the chosen head hash.
     last: Position,
 }
 
@@ -73,15 +55,6 @@ struct Run {
     first: Position,
     last: Position,
     copy: usize,
-}
-
-/// An intact record, and the first copy that holds it.
-struct Found {
-    copy: usize,
-    hash: Digest,
-    previous: Digest,
-    commit: CommitId,
-    time: DateTime<Utc>,
 }
 
 /// A possible history up to a position.
@@ -94,22 +67,24 @@ struct Branch {
 
 impl Branch {
     fn follows(&self, found: &Found) -> bool {
-        self.hash.is_none_or(|hash| hash == found.previous)
+        self.hash.is_none_or(|hash| hash == found.commit.previous)
     }
 
-    fn push(&mut self, position: Position, found: &Found) {
+    fn with(mut self, found: &Found) -> Self {
+        let position = found.commit.position;
         self.hash = Some(found.hash);
         match self.runs.last_mut() {
             Some(run) if run.copy == found.copy && run.last.next() == position => run.last = position,
             Some(_) | None => self.runs.push(Run { first: position, last: position, copy: found.copy }),
         }
+        self
     }
 }
 
 /// Reads all copies, and combines them. Where several copies hold a record, it is taken from the first of them. With a
 /// head hash, the history ends with the record that has this hash, and other histories are ignored.
 pub async fn merge(
-    copies: &[DamagedCopy],
+    copies: &[SalvagedLog],
     head: Option<Digest>,
     mut progress: impl FnMut(Position),
 ) -> Result<MergedLog, MergeError> {
@@ -118,10 +93,9 @@ pub async fn merge(
         let copies = copies.iter().map(|copy| copy.log.clone()).collect();
         Ok(MergedLog { copies, runs: branch.runs, last })
     };
-    let mut readers: Vec<_> =
-        copies.iter().map(|copy| IntactRecords::of(copy.log.clone(), copy.last_known)).collect();
+    let mut readers: Vec<_> = copies.iter().map(IntactRecords::of).collect();
     let mut ends = vec![(Position::START, Digest::of(b"")); copies.len()];
-    let mut contradiction: Option<(Position, [Found; 2])> = None;
+    let mut contradiction: Option<[Found; 2]> = None;
     // At most one for each copy: two branches never end with the same record.
     let mut branches = vec![Branch { runs: vec![], hash: Some(Digest::of(b"")) }];
     let mut before = Position::START;
@@ -150,32 +124,19 @@ pub async fn merge(
             let hash = Digest::of(&record.bytes);
             ends[copy] = (position, hash);
             if found.iter().all(|other| other.hash != hash) {
-                found.push(Found {
-                    copy,
-                    hash,
-                    previous: commit.previous,
-                    commit: commit.id,
-                    time: commit.time,
-                });
+                found.push(Found { copy, commit, hash, last: ends[copy] });
             }
         }
         let is_break = branches.len() == 1 && !found.iter().any(|found| branches[0].follows(found));
-        for mut branch in mem::take(&mut branches) {
+        for branch in mem::take(&mut branches) {
             let mut next: Vec<_> = found.iter().filter(|found| branch.follows(found)).collect();
-            let last = next.pop();
-            branches.extend(next.into_iter().map(|found| {
-                let mut fork = branch.clone();
-                fork.push(position, found);
-                fork
-            }));
-            if let Some(found) = last {
-                branch.push(position, found);
-                branches.push(branch);
-            } else if is_break {
+            if is_break {
                 // The readers of the merged log report it.
-                branch.push(position, &found[0]);
-                branches.push(branch);
+                next.push(&found[0]);
             }
+            let Some(last) = next.pop() else { continue };
+            branches.extend(next.into_iter().map(|found| branch.clone().with(found)));
+            branches.push(branch.with(last));
         }
         if head.is_some()
             && let Some(chosen) = branches.iter().position(|branch| branch.hash == head)
@@ -183,8 +144,8 @@ pub async fn merge(
             return merged(branches.swap_remove(chosen), position);
         }
         if contradiction.is_none() && found.len() > 1 {
-            let mut sides = found.into_iter();
-            contradiction = sides.next().zip(sides.next()).map(|(one, other)| (position, [one, other]));
+            found.truncate(2);
+            contradiction = found.try_into().ok();
         }
         progress(position);
     }
@@ -193,21 +154,15 @@ pub async fn merge(
     }
     match (contradiction, branches.pop()) {
         (None, Some(branch)) => merged(branch, last),
-        (Some((position, sides)), _) => {
-            let sides =
-                sides.map(|Found { copy, commit, time, .. }| Side { copy, commit, time, last: ends[copy] });
-            Err(MergeError::Contradiction(Box::new(Contradiction { position, sides })))
+        (Some(sides), _) => {
+            let sides = sides.map(|side| Found { last: ends[side.copy], ..side });
+            Err(MergeError::Contradiction(Box::new(sides)))
         }
         (None, None) => unreachable!("without a contradiction there is one branch"),
     }
 }
 
 impl MergedLog {
-    /// The last position that a copy is known to have had, or the one with the chosen head hash.
-    pub fn last(&self) -> Position {
-        self.last
-    }
-
     /// The first and last positions of the records up to `end` that are read from this copy.
     pub fn read_from(&self, copy: usize, end: Position) -> Vec<(Position, Position)> {
         let runs = self.runs.iter().filter(|run| run.copy == copy && run.first <= end);

@@ -1,12 +1,10 @@
 //! Reads a damaged log around its gaps.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use tokio::sync::Mutex;
 use uuid::{Builder, Variant, Version};
 
-use super::intact::IntactRecords;
+use super::intact::{IntactRecords, SalvagedLog};
 use crate::{
     log::{
         codec,
@@ -21,9 +19,7 @@ use crate::{
 /// later ones have the same node, time and events under new positions and commit ids. The same gaps always give the
 /// same bytes.
 pub struct Rechained {
-    log: Arc<dyn LogSource>,
-    /// The last position of the damaged log.
-    last: Position,
+    log: SalvagedLog,
     /// The first and the last position of each gap, in order.
     pub gaps: Vec<(Position, Position)>,
     head: Position,
@@ -31,15 +27,15 @@ pub struct Rechained {
 }
 
 impl Rechained {
-    /// Finds the gaps up to `last`. Fails where the hash chain breaks without a gap: it is unknown which side was replaced.
-    pub async fn open(log: Arc<dyn LogSource>, last: Position) -> Result<Self, LogError> {
-        let mut reading = Reading::of(&log, last);
+    /// Finds the gaps. Fails where the hash chain breaks without a gap: it is unknown which side was replaced.
+    pub async fn open(log: &SalvagedLog) -> Result<Self, LogError> {
+        let mut reading = Reading::of(log);
         while reading.next().await?.is_some() {}
         let (head, mut gaps) = (reading.position, reading.gaps);
-        if reading.found < last {
-            gaps.push((reading.found.next(), last));
+        if reading.found < log.last_known {
+            gaps.push((reading.found.next(), log.last_known));
         }
-        Ok(Self { reading: Mutex::new(Reading::of(&log, last)), log, last, gaps, head })
+        Ok(Self { reading: Mutex::new(Reading::of(log)), log: log.clone(), gaps, head })
     }
 }
 
@@ -57,8 +53,8 @@ struct Reading {
 }
 
 impl Reading {
-    fn of(log: &Arc<dyn LogSource>, last: Position) -> Self {
-        let (records, hash) = (IntactRecords::of(log.clone(), last), Digest::of(b""));
+    fn of(log: &SalvagedLog) -> Self {
+        let (records, hash) = (IntactRecords::of(log), Digest::of(b""));
         let (found, position) = (Position::START, Position::START);
         Self { records, gaps: vec![], found, found_hash: hash, position, hash }
     }
@@ -97,7 +93,7 @@ impl LogSource for Rechained {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let mut reading = self.reading.lock().await;
         if after < reading.position {
-            *reading = Reading::of(&self.log, self.last);
+            *reading = Reading::of(&self.log);
         }
         let (mut records, mut bytes) = (Vec::new(), 0);
         while records.len() < bound.records && bytes < bound.bytes {
@@ -118,6 +114,6 @@ impl LogSource for Rechained {
     }
 
     fn durability(&self) -> Durability {
-        self.log.durability()
+        self.log.log.durability()
     }
 }

@@ -23,16 +23,12 @@ struct LastLine {
 }
 
 #[derive(PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Manifest {
-    /// The first position; 0 if there are no records.
+    /// The first position, or the next one if there are no records.
     first: u64,
     last: u64,
-    commits: u64,
-    events: u64,
-    bytes: u64,
-    sha256: String,
-    /// The head hash. `None` for a part of a log without records.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The head hash, which proves every record. `None` for a part of a log without records.
     head: Option<String>,
     exported: String,
 }
@@ -47,18 +43,8 @@ impl Tally {
     }
 
     fn describe(&self, exported: String) -> Manifest {
-        let last = self.position().0;
-        let commits = last - self.after.0;
-        Manifest {
-            first: if commits == 0 { 0 } else { self.after.next().0 },
-            last,
-            commits,
-            events: self.events,
-            bytes: self.bytes,
-            sha256: self.digest().to_string(),
-            head: self.head_hash().map(|head| head.to_string()),
-            exported,
-        }
+        let head = self.head_hash().map(|head| head.to_string());
+        Manifest { first: self.after.next().0, last: self.position().0, head, exported }
     }
 
     /// The line that ends these records if the next one is damaged, with its newline.
@@ -66,11 +52,10 @@ impl Tally {
         format!("{{\"damaged\":{{\"position\":{}}}}}\n", self.position().next()).into_bytes()
     }
 
-    /// The number of events in this manifest, if it describes exactly these records.
-    fn stated_events(&self, manifest: &[u8]) -> Option<u64> {
-        let Ok(LastLine { manifest: stated }) = serde_json::from_slice(manifest) else { return None };
-        let expected = Manifest { events: stated.events, ..self.describe(stated.exported.clone()) };
-        (stated == expected).then_some(stated.events)
+    /// Whether this manifest describes exactly these records.
+    fn matches(&self, manifest: &[u8]) -> bool {
+        serde_json::from_slice(manifest)
+            .is_ok_and(|LastLine { manifest }| manifest == self.describe(manifest.exported.clone()))
     }
 }
 
@@ -82,10 +67,7 @@ pub enum Step {
     /// A blank line.
     Heartbeat,
     /// A manifest that describes the records before it.
-    End {
-        /// The number of events that it states.
-        events: u64,
-    },
+    End,
     /// A manifest that does not describe the records before it.
     WrongManifest,
     /// The service cannot read the next record.
@@ -106,7 +88,7 @@ pub struct Decoder {
 impl Decoder {
     /// Decodes the records after this position.
     pub fn after(position: Position) -> Self {
-        Self { tally: Tally::after(position), begun: Vec::new() }
+        Self { tally: Tally::between(position, None), begun: Vec::new() }
     }
 
     /// The position of the last decoded record.
@@ -130,7 +112,7 @@ impl Decoder {
         let step = if self.begun.is_empty() {
             Step::Heartbeat
         } else if self.begun.starts_with(MANIFEST) {
-            self.tally.stated_events(&self.begun).map_or(Step::WrongManifest, |events| Step::End { events })
+            if self.tally.matches(&self.begun) { Step::End } else { Step::WrongManifest }
         } else if self.begun.starts_with(DAMAGED) {
             Step::Damaged
         } else {

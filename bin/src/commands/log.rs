@@ -32,36 +32,20 @@ const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(1);
 // Two threads, also on one processor: while a server floods one of them, the other one runs the timeouts.
 #[tokio::main(worker_threads = 2)]
 pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
-    if let LogCommand::Copy { from, to, .. } | LogCommand::Salvage { from, to, .. } = &command {
-        if from.is_same_as(to) {
-            bail!("--from and --to are the same log: choose a different target");
-        }
-        reject_inside(from, to)?;
+    if let LogCommand::Copy { from, to, .. } = &command {
+        check_stores(from, &[], to)?;
     }
     if let LogCommand::Salvage { from, also, to, .. } = &command {
-        for (index, copy) in also.iter().enumerate() {
-            if copy.is_same_as(to) {
-                bail!("--also and --to are the same log, {to}: choose a different target");
-            }
-            reject_inside(copy, to)?;
-            if copy.is_same_as(from) || also[..index].iter().any(|other| other.is_same_as(copy)) {
-                bail!("{copy} is named twice: name each store once");
-            }
-        }
-    }
-    if let LogCommand::Export { until, .. }
-    | LogCommand::Import { until, .. }
-    | LogCommand::Copy { until, .. } = &command
-    {
-        until::warn_if_in_the_future(until.until);
+        check_stores(from, also, to)?;
     }
     if let LogCommand::Copy { from, to, follow: true, report_every, access, .. } = command {
         // It handles signals itself.
         return copy::follow(&from, &to, &access, report_every).await;
     }
-    let interrupted = interrupted(&command);
     let fills_target =
         matches!(command, LogCommand::Import { .. } | LogCommand::Copy { .. } | LogCommand::Salvage { .. });
+    let interrupted =
+        if fills_target { "interrupted; start the command again to resume" } else { "interrupted" };
     let (mut ends, mut must_end) = (StopSignals::of_command()?, StopSignals::of_command()?);
     tokio::spawn(async move {
         must_end.received().await;
@@ -82,43 +66,38 @@ pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
     }
 }
 
-/// Rejects a target in the directory of a source: a copy is lost together with the original.
-fn reject_inside(source: &StoreUrl, target: &StoreUrl) -> anyhow::Result<()> {
-    if target.path().is_some_and(|path| source.contains(Path::new(path))) {
-        bail!("--to {target} is inside the store {source}: choose a path outside it");
+/// Rejects a store that is named twice, and a target in the directory of a source: a copy is lost together with the
+/// original.
+fn check_stores(from: &StoreUrl, also: &[StoreUrl], to: &StoreUrl) -> anyhow::Result<()> {
+    let mut sources = vec![];
+    for source in [from].into_iter().chain(also) {
+        if source.is_same_as(to) {
+            let flag = if sources.is_empty() { "--from" } else { "--also" };
+            bail!("{flag} and --to are the same log, {to}: choose a different target");
+        }
+        if to.path().is_some_and(|path| source.contains(Path::new(path))) {
+            bail!("--to {to} is inside the store {source}: choose a path outside it");
+        }
+        if sources.iter().any(|other: &&StoreUrl| other.is_same_as(source)) {
+            bail!("{source} is named twice: name each store once");
+        }
+        sources.push(source);
     }
     Ok(())
 }
 
-/// The message of an interrupted command: what happened, and what to do.
-fn interrupted(command: &LogCommand) -> &'static str {
-    match command {
-        LogCommand::Import { .. } | LogCommand::Copy { .. } | LogCommand::Salvage { .. } => {
-            "interrupted; start the command again to resume"
-        }
-        LogCommand::Stat { .. }
-        | LogCommand::Verify { .. }
-        | LogCommand::Export { .. }
-        | LogCommand::Tail { .. }
-        | LogCommand::Accept { .. }
-        | LogCommand::Find(_) => "interrupted",
-    }
-}
-
 /// Adds advice to an error: what to do about a damaged log, or about a target that lost its files or rejects a record.
 fn advise(error: anyhow::Error) -> anyhow::Error {
-    let advice = match error.downcast_ref() {
-        Some(CopyError::Target(LogError { fault: Fault::TooLarge, .. })) => {
+    let advice = match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(CopyError::Target(LogError { fault: Fault::TooLarge, .. })), _) => {
             "choose another engine, or raise the limit of its servers"
         }
-        Some(CopyError::Target(LogError { fault: Fault::FilesMissing, .. })) => {
+        (Some(CopyError::Target(LogError { fault: Fault::FilesMissing, .. })), _) => {
             "put the files back or choose an empty target, and start the command again"
         }
-        Some(CopyError::Source(LogError { fault: Fault::Damaged, .. })) => DAMAGE_ADVICE,
-        Some(_) | None => match error.downcast_ref() {
-            Some(LogError { fault: Fault::Damaged, .. }) => DAMAGE_ADVICE,
-            Some(_) | None => return error,
-        },
+        (Some(CopyError::Source(LogError { fault: Fault::Damaged, .. })), _)
+        | (_, Some(LogError { fault: Fault::Damaged, .. })) => DAMAGE_ADVICE,
+        _ => return error,
     };
     anyhow!("{error}; {advice}")
 }

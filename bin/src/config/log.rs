@@ -33,7 +33,7 @@ pub(crate) enum LogCommand {
         source: SourceArgument,
     },
     /// Read and check the whole log: checksums, positions, the hash chain, pet ids and the high-water mark.
-    /// Prints the digest and the head hash, or the first bad position and what can be salvaged.
+    /// Prints the head hash, or the first bad position and what can be salvaged.
     Verify {
         /// Check that the log contains the history with this head hash, e.g. from the manifest of an export.
         #[arg(long, value_name = "HASH")]

@@ -1,5 +1,5 @@
 //! `log copy` while the command, the source or the target is killed at random moments: the same command resumes, and
-//! the copy has the digest of the source.
+//! the copy has the head hash of the source.
 
 use std::{
     path::Path,
@@ -9,8 +9,8 @@ use std::{
 };
 
 use harness::{
-    App, Chance, NatsCluster, NatsSync, PostgresServer, digest, fill_embedded, free_port, key_file, petstore,
-    program,
+    App, Chance, NatsCluster, NatsSync, PostgresServer, fill_embedded, free_port, head_hash, key_file,
+    petstore, program,
 };
 use tempfile::TempDir;
 
@@ -81,7 +81,7 @@ fn copy_time(from: &str, to: &str) -> Duration {
 }
 
 #[test]
-fn a_copy_killed_at_any_moment_resumes_to_the_same_digest() {
+fn a_copy_killed_at_any_moment_resumes_to_the_same_head_hash() {
     let mut scenario = Scenario::begin("copy kills", 6, 400);
     let (mut tally, mut dice) = (Tally::default(), scenario.dice(0));
     let directory = TempDir::new().unwrap();
@@ -96,7 +96,7 @@ fn a_copy_killed_at_any_moment_resumes_to_the_same_digest() {
             let to = other.url(&target);
             let copy = Copy { from, to: &to, access: &[] };
             copy.run(&mut tally, &mut dice, limit, |copy| copy.kill().unwrap());
-            assert_eq!(digest(&to), digest(from), "{engine:?} to {other:?}");
+            assert_eq!(head_hash(&to), head_hash(from), "{engine:?} to {other:?}");
         }
         scenario.check(&tally);
         if tally.rounds >= scenario.rounds {
@@ -107,12 +107,12 @@ fn a_copy_killed_at_any_moment_resumes_to_the_same_digest() {
 }
 
 #[test]
-fn a_copy_whose_source_or_target_is_killed_resumes_to_the_same_digest() {
+fn a_copy_whose_source_or_target_is_killed_resumes_to_the_same_head_hash() {
     let mut scenario = Scenario::begin("copy server kills", 3, 60);
     let (mut tally, mut dice) = (Tally::default(), scenario.dice(0));
     let directory = TempDir::new().unwrap();
     let from = history(Engine::Sled, &directory.path().join("source"));
-    let expected = digest(&from);
+    let expected = head_hash(&from);
     let limit = copy_time(&from, &Engine::Sqlite.url(directory.path()));
     let admin = format!("127.0.0.1:{}", free_port());
     let mut postgres = PostgresServer::start();
@@ -129,7 +129,7 @@ fn a_copy_whose_source_or_target_is_killed_resumes_to_the_same_digest() {
         let copy = Copy { from: &url, to: &to, access: &access };
         copy.run(&mut tally, &mut dice, limit, |_| app.crash());
         assert!(app.terminate().success());
-        assert_eq!(digest(&to), expected, "from a service to SQLite");
+        assert_eq!(head_hash(&to), expected, "from a service to SQLite");
 
         let database = postgres.create_database();
         let to = postgres.url(&database);
@@ -138,7 +138,7 @@ fn a_copy_whose_source_or_target_is_killed_resumes_to_the_same_digest() {
             postgres.kill();
             postgres.start_again();
         });
-        assert_eq!(digest(&to), expected, "from sled to PostgreSQL");
+        assert_eq!(head_hash(&to), expected, "from sled to PostgreSQL");
 
         let to = nats.url(&format!("COPY{number}"));
         let copy = Copy { from: &from, to: &to, access: &[] };
@@ -147,7 +147,7 @@ fn a_copy_whose_source_or_target_is_killed_resumes_to_the_same_digest() {
             nats.servers[0].start_again();
             runtime.block_on(nats.servers[0].wait_until_ready());
         });
-        assert_eq!(digest(&to), expected, "from sled to JetStream");
+        assert_eq!(head_hash(&to), expected, "from sled to JetStream");
         scenario.check(&tally);
         if tally.rounds >= scenario.rounds {
             break;

@@ -3,8 +3,9 @@
 
 use std::{fs::File, path::Path, sync::Arc};
 
-use application::ports::{
-    Durability, Fault, LogError, LogSource, Position, ReadBound, StoredRecord, Version,
+use application::{
+    ports::{Durability, Fault, LogError, LogSource, Position, ReadBound, StoredRecord, Version},
+    transfer::SalvagedLog,
 };
 use async_trait::async_trait;
 use tokio::task;
@@ -18,7 +19,7 @@ use super::{
     panics,
     reading::{Records, read_within},
 };
-use crate::event_log::{SalvagedLog, volatile};
+use crate::event_log::volatile;
 
 /// A store opened read-only. While it is held, no process can open the store for writing,
 /// provided that the lock could be taken.

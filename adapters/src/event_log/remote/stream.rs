@@ -1,36 +1,31 @@
-//! A response with records, one per line. Each line is bounded in size and time, and so is the number of blank lines.
+//! A response with records, one per line. A task receives it. Each line is bounded in size and time, and so is the number
+//! of blank lines.
 
-use std::{
-    io,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use application::{
     ports::{Fault, LogError, Position, RECORD_MAX, ReadBound, StoredRecord},
     transfer::{Decoder, Step},
 };
-use futures_util::{FutureExt as _, TryStreamExt as _};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::{
-    io::{AsyncBufReadExt as _, BufReader, DuplexStream},
-    sync::watch,
-    time,
+    sync::{
+        OwnedSemaphorePermit, Semaphore,
+        mpsc::{self, UnboundedReceiver, UnboundedSender, error::TryRecvError},
+        watch,
+    },
+    time::{self, Instant},
 };
-use tokio_util::{
-    io::{InspectWriter, StreamReader},
-    task::AbortOnDropHandle,
-};
+use tokio_util::task::AbortOnDropHandle;
 
 /// How long the service may take to complete a line. It sends a blank line as a heartbeat every five seconds.
 const LINE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The number of heartbeats that a response may contain, in addition to one per second. A connection may deliver the
 /// heartbeats of many minutes at once.
 const HEARTBEATS_MAX: u64 = 1_000;
-/// How much is received while the records before it are stored, in bytes.
-const AHEAD_MAX: usize = 2 * RECORD_MAX;
-/// How much of it is taken at a time. A task may read from a pipe 128 times before it yields, and a batch ends there.
-const BUFFER_BYTES: usize = 64 * 1024;
+/// How much is received while the records before it are stored, in KiB. A smaller record counts as one.
+const AHEAD_MAX: usize = 2 * RECORD_MAX / 1024;
 
 /// Where a response ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,178 +37,143 @@ pub(super) enum StreamMode {
 }
 
 pub(super) struct RecordStream {
-    /// The end of a pipe that a task fills. The service sends a chunk per new commit, and hyper hands over one chunk at a
-    /// time.
-    body: BufReader<DuplexStream>,
-    /// The task. `None` after its result was taken.
-    receiving: Option<AbortOnDropHandle<io::Result<u64>>>,
-    mode: StreamMode,
-    decoder: Decoder,
-    /// A record that has not been taken yet.
-    next: Option<StoredRecord>,
-    /// An error after records that were returned, for the next read.
-    failed: Option<LogError>,
-    /// When the last line was complete.
-    last_line: Instant,
-    opened: Instant,
-    heartbeats: u64,
-    /// The manifest was received.
-    pub(super) has_ended: bool,
+    pub(super) mode: StreamMode,
+    /// The position of the last record that was taken.
+    pub(super) position: Position,
+    /// The received records, each with its share of [`AHEAD_MAX`].
+    received: UnboundedReceiver<(StoredRecord, OwnedSemaphorePermit)>,
+    receiving: AbortOnDropHandle<Result<(), LogError>>,
 }
 
 impl RecordStream {
+    /// Receives the records after `after`, and shows the position of the last one in `changes`. After the end or an error,
+    /// that is [`Position::MAX`].
     pub(super) fn new(
         body: Incoming,
         mode: StreamMode,
         after: Position,
-        received: watch::Sender<Position>,
+        changes: watch::Sender<Position>,
     ) -> Self {
-        let now = Instant::now();
-        let mut data = StreamReader::new(body.into_data_stream().map_err(io::Error::other));
-        let (pipe, body) = tokio::io::duplex(AHEAD_MAX);
+        changes.send_replace(after);
+        let (sender, received) = mpsc::unbounded_channel();
         let receiving = tokio::spawn(async move {
-            let mut pipe = InspectWriter::new(pipe, |bytes| {
-                // A blank line is a heartbeat.
-                if bytes.iter().any(|byte| *byte != b'\n') {
-                    received.send_replace(Position::MAX);
-                }
-            });
-            let copied = tokio::io::copy_buf(&mut data, &mut pipe).await;
-            received.send_replace(Position::MAX);
-            copied
+            let ended = receive(body, mode, Decoder::after(after), sender, &changes).await;
+            changes.send_replace(Position::MAX);
+            ended
         });
-        Self {
-            body: BufReader::with_capacity(BUFFER_BYTES, body),
-            receiving: Some(AbortOnDropHandle::new(receiving)),
-            mode,
-            decoder: Decoder::after(after),
-            next: None,
-            failed: None,
-            last_line: now,
-            opened: now,
-            heartbeats: 0,
-            has_ended: false,
-        }
-    }
-
-    /// The position of the last record that was taken.
-    pub(super) fn position(&self) -> Position {
-        let decoded = self.decoder.position();
-        self.next.as_ref().map_or(decoded, |next| next.position.before())
+        Self { mode, position: after, received, receiving: AbortOnDropHandle::new(receiving) }
     }
 
     /// Returns the received records. A response with an end waits for at least one; an empty result is the end.
     pub(super) async fn records(&mut self, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
-        if let Some(error) = self.failed.take() {
-            return Err(error);
-        }
-        let (mut records, mut room) = (Vec::new(), bound.bytes);
-        while records.len() < bound.records && room > 0 && !self.has_ended {
-            let filled = if records.is_empty() && self.mode == StreamMode::ToHead {
-                Some(self.fill_in_time().await)
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        while records.len() < bound.records && bytes < bound.bytes {
+            let next = if records.is_empty() && self.mode == StreamMode::ToHead {
+                self.received.recv().await.ok_or(TryRecvError::Disconnected)
             } else {
-                self.fill().now_or_never()
+                self.received.try_recv()
             };
-            match filled {
-                None if records.is_empty() && self.last_line.elapsed() > LINE_TIMEOUT => {
-                    return Err(self.late());
+            match next {
+                Ok((record, _)) => {
+                    self.position = record.position;
+                    bytes += record.bytes.len();
+                    records.push(record);
                 }
-                None => break,
-                Some(Err(error)) if records.is_empty() => return Err(error),
-                Some(Err(error)) => {
-                    self.failed = Some(error);
+                // An error follows the records before it.
+                Err(TryRecvError::Disconnected) if records.is_empty() => {
+                    let ended = (&mut self.receiving).await;
+                    ended.unwrap_or_else(|error| Err(Fault::Stopped.error(error.to_string())))?;
                     break;
                 }
-                Some(Ok(())) => {}
-            }
-            if let Some(record) = self.next.take() {
-                room = room.saturating_sub(record.bytes.len());
-                records.push(record);
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
             }
         }
         Ok(records)
     }
+}
 
-    async fn fill_in_time(&mut self) -> Result<(), LogError> {
-        time::timeout(LINE_TIMEOUT, self.fill()).await.unwrap_or_else(|_| Err(self.late()))
-    }
-
-    /// Receives the next record or the manifest. Cancel-safe.
-    async fn fill(&mut self) -> Result<(), LogError> {
-        while self.next.is_none() && !self.has_ended {
-            let bytes = match self.body.fill_buf().await {
-                Ok([]) => return Err(self.ended().await),
-                Ok(bytes) => bytes,
-                Err(error) => return Err(self.cut_off(&error.to_string())),
-            };
-            let (used, step) = self.decoder.feed(bytes);
-            self.body.consume(used);
-            let Some(step) = step else { continue };
-            self.last_line = Instant::now();
+/// Receives up to the manifest.
+async fn receive(
+    mut body: Incoming,
+    mode: StreamMode,
+    mut decoder: Decoder,
+    records: UnboundedSender<(StoredRecord, OwnedSemaphorePermit)>,
+    changes: &watch::Sender<Position>,
+) -> Result<(), LogError> {
+    let ahead = Arc::new(Semaphore::new(AHEAD_MAX));
+    let opened = Instant::now();
+    let (mut last_line, mut heartbeats) = (opened, 0);
+    loop {
+        let frame = time::timeout_at(last_line + LINE_TIMEOUT, body.frame()).await;
+        let position = decoder.position();
+        let data = match frame {
+            Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
+            Ok(Some(Err(error))) => return Err(cut_off(position, &error.to_string())),
+            // A line without its line break means a lost connection, never a record.
+            Ok(None) if mode == StreamMode::ToHead || decoder.is_within_line() => {
+                return Err(cut_off(position, "the connection was closed"));
+            }
+            Ok(None) => return Err(stopped(position)),
+            Err(_) => return Err(cut_off(position, &format!("no complete line within {LINE_TIMEOUT:?}"))),
+        };
+        let mut data = &data[..];
+        while !data.is_empty() {
+            let position = decoder.position();
+            let (used, step) = decoder.feed(data);
+            data = &data[used..];
             match step {
-                Step::Record(record) => self.next = Some(record),
-                Step::Heartbeat => {
-                    self.heartbeats += 1;
-                    if self.heartbeats > HEARTBEATS_MAX + self.opened.elapsed().as_secs() {
-                        return Err(self.foreign("too many blank lines"));
-                    }
+                None => continue,
+                Some(Step::Record(record)) => {
+                    let size = u32::try_from(record.bytes.len().div_ceil(1024)).expect("at most 1 MiB");
+                    let share = ahead.clone().acquire_many_owned(size).await;
+                    // A stream that was dropped aborts this task.
+                    let _ = records.send((record, share.expect("it is never closed")));
+                    changes.send_replace(position.next());
                 }
-                Step::End { .. } => self.has_ended = true,
-                Step::WrongManifest => {
+                Some(Step::Heartbeat) => heartbeats += 1,
+                Some(Step::End) if mode == StreamMode::ToHead => return Ok(()),
+                Some(Step::End) => return Err(stopped(position)),
+                Some(Step::WrongManifest) => {
                     // Only the response is damaged; the log may be intact.
                     return Err(Fault::Unreachable.error(format!(
-                        "the line after position {} is a manifest that does not match the lines before it: read the log again",
-                        self.position()
+                        "the line after position {position} is a manifest that does not match the lines before it: read the log again"
                     )));
                 }
-                Step::Damaged => {
+                Some(Step::Damaged) => {
                     return Err(Fault::Damaged.error(format!(
                         "the service cannot read the commit at position {}, because it is damaged; the log output of the \
                          service has the reason",
-                        self.position().next()
+                        position.next()
                     )));
                 }
-                Step::TooLong => return Err(self.foreign("a line that is longer than any record")),
+                Some(Step::TooLong) => {
+                    return Err(foreign(position, "a line that is longer than any record"));
+                }
+            }
+            last_line = Instant::now();
+            if heartbeats > HEARTBEATS_MAX + opened.elapsed().as_secs() {
+                return Err(foreign(position, "too many blank lines"));
             }
         }
-        Ok(())
     }
+}
 
-    /// The end of the body. A stopping service ends a followed response after a complete line.
-    async fn ended(&mut self) -> LogError {
-        if let Some(receiving) = &mut self.receiving {
-            let received = receiving.await;
-            self.receiving = None;
-            if let Ok(Err(error)) = received {
-                return self.cut_off(&error.to_string());
-            }
-        }
-        let position = self.position();
-        // A line without its line break means a lost connection, never a record.
-        if self.mode == StreamMode::ToHead || self.decoder.is_within_line() {
-            return self.cut_off("the connection was closed");
-        }
-        Fault::Unreachable.error(format!(
-            "the response ended after position {position}: the service has stopped, or the API key is no longer valid"
-        ))
-    }
+/// A stopping service ends a followed response after a complete line.
+fn stopped(position: Position) -> LogError {
+    Fault::Unreachable.error(format!(
+        "the response ended after position {position}: the service has stopped, or the API key is no longer valid"
+    ))
+}
 
-    fn cut_off(&self, why: &str) -> LogError {
-        let position = self.position();
-        Fault::Unreachable.error(format!(
-            "the response was cut off after position {position}: {why}; check the service and the network"
-        ))
-    }
+fn cut_off(position: Position, why: &str) -> LogError {
+    Fault::Unreachable.error(format!(
+        "the response was cut off after position {position}: {why}; check the service and the network"
+    ))
+}
 
-    fn late(&self) -> LogError {
-        self.cut_off(&format!("no complete line within {LINE_TIMEOUT:?}"))
-    }
-
-    /// An error that the next response of this server would have as well.
-    fn foreign(&self, what: &str) -> LogError {
-        let position = self.position();
-        Fault::CannotOpen.error(format!(
-            "the response has {what} after position {position}: check that this is the URL of a petstore service"
-        ))
-    }
+/// An error that the next response of this server would have as well.
+fn foreign(position: Position, what: &str) -> LogError {
+    Fault::CannotOpen.error(format!(
+        "the response has {what} after position {position}: check that this is the URL of a petstore service"
+    ))
 }

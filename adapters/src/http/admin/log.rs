@@ -3,7 +3,7 @@
 //! The format is that of an export: without `follow`, the last line is a manifest, and a response without one is incomplete.
 //! With `follow`, empty lines keep the connection alive. Before a damaged record, the last line names its position.
 
-use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use application::{
     LogPosition,
@@ -21,12 +21,12 @@ use chrono::Utc;
 use futures_util::stream;
 use serde::{Deserialize, Deserializer, de::Error as _};
 use tokio::{
-    sync::{OwnedSemaphorePermit, watch},
-    time::Instant,
+    sync::{mpsc, watch},
+    time::{self, Instant},
 };
 
 use crate::{
-    access::Scope,
+    access::{KeyId, Scope},
     http::{
         api::{
             log_position::{LOG_POSITION, log_position},
@@ -41,8 +41,9 @@ use crate::{
 /// The longest interval between two lines for a follower; an empty line fills it.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The interval at which the key of a reader is checked: revoking it ends its responses.
-const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// The interval at which the log is read without a notification, and the key of a reader is checked: revoking it ends its
+/// responses.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The size of a chunk of the response. A client must read each one within its timeout.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -123,108 +124,101 @@ fn send(
     let permit = permit.map_err(|_| ApiError::Busy("too many clients are reading the log"))?;
     let Authenticated { principal, address: client, .. } = &reader;
     tracing::info!(target: "petstore::http", key = %principal.id, key_name = principal.name, %client, %after, %head, follow, "log stream started");
-    let sending = Sending {
+    let (chunks, mut body) = mpsc::channel(1);
+    let mut sending = Sending {
         log,
-        sent: Tally::after(after),
-        goal: if follow { Goal::Follow } else { Goal::Head(head) },
-        ready: VecDeque::new(),
-        last_sent: Instant::now(),
+        sent: Tally::between(after, (!follow).then_some(head)),
+        chunks,
         ending: state.ending.subscribe(),
-        key_checked: Instant::now(),
-        state: state.clone(),
-        reader,
-        _permit: permit,
     };
-    let chunks = stream::try_unfold(sending, async |mut sending: Sending| {
-        let chunk = sending.next().await.or_else(|error| {
-            tracing::warn!(target: "petstore::http", %error, "cannot read the log for a client");
-            sending.goal = Goal::Aborted("read_error");
-            // Without this line, a client would take damage for a lost connection.
-            let is_damaged = error.fault == Fault::Damaged;
-            if is_damaged { Ok(Some(sending.sent.damage_notice().into())) } else { Err(error) }
-        })?;
-        sending.last_sent = Instant::now();
-        Ok::<_, LogError>(chunk.map(|chunk| (chunk, sending)))
+    let state = state.clone();
+    tokio::spawn(async move {
+        let _permit = permit;
+        let Authenticated { principal, address: client, .. } = &reader;
+        let (key, closed) = (&principal.id, sending.chunks.clone());
+        let ended = tokio::select! {
+            biased;
+            ended = sending.send_all() => ended,
+            () = closed.closed() => Err("slow_or_disconnected_client"),
+            () = becomes_invalid(&state, key) => Err("invalid_key"),
+        };
+        let position = sending.sent.position();
+        match ended {
+            Ok(()) => {
+                tracing::info!(target: "petstore::http", %key, %client, %position, "log stream completed");
+            }
+            Err(reason) => {
+                tracing::warn!(target: "petstore::http", %key, %client, %position, reason, "log stream aborted");
+            }
+        }
     });
-    Ok(Body::from_stream(chunks))
+    Ok(Body::from_stream(stream::poll_fn(move |context| body.poll_recv(context))))
+}
+
+/// Returns when the key is revoked or expires.
+async fn becomes_invalid(state: &AppState, key: &KeyId) {
+    while state.keys.check(key).is_ok_and(|scopes| scopes.allow(Scope::Log)) {
+        time::sleep(CHECK_INTERVAL).await;
+    }
 }
 
 struct Sending {
-    state: Arc<AppState>,
-    reader: Authenticated,
     log: Arc<dyn LogSource>,
-    /// The records that were sent, or are ready to be.
+    /// The records that were sent. A response without an end follows the log until the service stops.
     sent: Tally,
-    goal: Goal,
-    /// Chunks that the connection has not taken yet.
-    ready: VecDeque<Bytes>,
-    last_sent: Instant,
+    /// What the connection takes next.
+    chunks: mpsc::Sender<Result<Bytes, LogError>>,
     ending: watch::Receiver<bool>,
-    key_checked: Instant,
-    _permit: OwnedSemaphorePermit,
-}
-
-/// The rest of a response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Goal {
-    /// Records up to this position, then the manifest.
-    Head(Position),
-    /// Records as they are appended, until the service stops.
-    Follow,
-    Reached,
-    /// Holds the reason.
-    Aborted(&'static str),
 }
 
 impl Sending {
-    /// The next chunk, or `None` at the end.
-    async fn next(&mut self) -> Result<Option<Bytes>, LogError> {
+    /// Fails with the reason why the response ends early.
+    async fn send_all(&mut self) -> Result<(), &'static str> {
+        let mut last_sent = Instant::now();
         loop {
-            if self.key_checked.elapsed() >= KEY_CHECK_INTERVAL {
-                let scopes = self.state.keys.check(&self.reader.principal.id);
-                if !scopes.is_ok_and(|scopes| scopes.allow(Scope::Log)) {
-                    self.goal = Goal::Aborted("invalid_key");
-                    return Ok(None);
+            // The flag is read before the log, so that every commit acknowledged before the shutdown is sent.
+            let is_ending = *self.ending.borrow_and_update();
+            let lines = match self.read().await {
+                Ok(lines) => lines,
+                Err(error) => {
+                    tracing::warn!(target: "petstore::http", %error, "cannot read the log for a client");
+                    // Without this line, a client would take damage for a lost connection.
+                    let is_damaged = error.fault == Fault::Damaged;
+                    let last = if is_damaged { Ok(self.sent.damage_notice().into()) } else { Err(error) };
+                    self.send(last).await?;
+                    return Err("read_error");
                 }
-                self.key_checked = Instant::now();
+            };
+            // Copied, so that each chunk releases its memory when it was sent.
+            for chunk in lines.chunks(CHUNK_BYTES) {
+                self.send(Ok(Bytes::copy_from_slice(chunk))).await?;
             }
-            if let Some(chunk) = self.ready.pop_front() {
-                return Ok(Some(chunk));
-            }
-            match self.goal {
-                Goal::Head(head) if self.sent.position() < head => {
-                    if self.read(head).await? == 0 {
-                        let detail = format!("the commits up to position {head} are not visible yet");
-                        return Err(Fault::Unreachable.error(detail));
-                    }
+            if !lines.is_empty() {
+                last_sent = Instant::now();
+            } else if self.sent.end.is_some() {
+                return self.send(Ok(self.sent.manifest(Utc::now()).into())).await;
+            } else if is_ending {
+                return Ok(());
+            } else if last_sent.elapsed() >= HEARTBEAT_INTERVAL {
+                self.send(Ok(Bytes::from_static(b"\n"))).await?;
+                last_sent = Instant::now();
+            } else {
+                let timeout = HEARTBEAT_INTERVAL.saturating_sub(last_sent.elapsed()).min(CHECK_INTERVAL);
+                tokio::select! {
+                    () = wait_for_records(&*self.log, self.sent.position(), timeout) => {}
+                    _ = self.ending.changed() => {}
                 }
-                Goal::Head(_) => {
-                    self.goal = Goal::Reached;
-                    return Ok(Some(self.sent.manifest(Utc::now()).into()));
-                }
-                Goal::Follow => {
-                    // The flag is read before the log, so that every commit acknowledged before the shutdown is sent.
-                    let ending = *self.ending.borrow_and_update();
-                    if self.read(Position(u64::MAX)).await? > 0 {
-                        continue;
-                    }
-                    if ending {
-                        self.goal = Goal::Reached;
-                    } else if self.last_sent.elapsed() >= HEARTBEAT_INTERVAL {
-                        return Ok(Some(Bytes::from(b"\n".to_vec())));
-                    } else {
-                        self.wait().await;
-                    }
-                }
-                Goal::Reached | Goal::Aborted(_) => return Ok(None),
             }
         }
     }
 
-    /// Reads the next lines up to `end`, and returns their size in bytes.
-    async fn read(&mut self, end: Position) -> Result<usize, LogError> {
-        let mut records = self.sent.read_next(&*self.log, BATCH).await?;
-        records.retain(|record| record.position <= end);
+    /// Reads the next lines. None are left at the end of the response.
+    async fn read(&mut self) -> Result<Vec<u8>, LogError> {
+        let records = self.sent.read_next(&*self.log, BATCH).await?;
+        if let Some(end) = self.sent.end.filter(|end| records.is_empty() && self.sent.position() < *end) {
+            let detail = format!("the commits up to position {end} are not visible yet");
+            return Err(Fault::Unreachable.error(detail));
+        }
         let mut lines = Vec::with_capacity(records.iter().map(|record| record.bytes.len() + 1).sum());
         for record in records {
             let commit = match codec::decode_stored(&record) {
@@ -236,33 +230,11 @@ impl Sending {
             lines.push(b'\n');
             self.sent.add_commit(record, &commit);
         }
-        // Copied, so that each chunk releases its memory when it was sent.
-        self.ready.extend(lines.chunks(CHUNK_BYTES).map(Bytes::copy_from_slice));
-        Ok(lines.len())
+        Ok(lines)
     }
 
-    async fn wait(&mut self) {
-        let timeout = HEARTBEAT_INTERVAL.saturating_sub(self.last_sent.elapsed()).min(KEY_CHECK_INTERVAL);
-        tokio::select! {
-            () = wait_for_records(&*self.log, self.sent.position(), timeout) => {}
-            _ = self.ending.changed() => {}
-        }
-    }
-}
-
-/// Logs how the response ended.
-impl Drop for Sending {
-    fn drop(&mut self) {
-        let Authenticated { principal, address: client, .. } = &self.reader;
-        let (key, position) = (&principal.id, self.sent.position());
-        let reason = match self.goal {
-            Goal::Reached => {
-                tracing::info!(target: "petstore::http", %key, %client, %position, "log stream completed");
-                return;
-            }
-            Goal::Head(_) | Goal::Follow => "slow_or_disconnected_client",
-            Goal::Aborted(reason) => reason,
-        };
-        tracing::warn!(target: "petstore::http", %key, %client, %position, reason, "log stream aborted");
+    /// Sends a chunk when the connection has taken the previous one.
+    async fn send(&self, chunk: Result<Bytes, LogError>) -> Result<(), &'static str> {
+        self.chunks.send(chunk).await.map_err(|_| "slow_or_disconnected_client")
     }
 }

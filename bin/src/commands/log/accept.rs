@@ -20,28 +20,6 @@ use crate::{
     wire,
 };
 
-/// The log as it is now.
-enum Found {
-    /// There is no log. The detail says where.
-    Missing(LogError),
-    Empty,
-    Holds {
-        identity: LogIdentity,
-        last: DateTime<Utc>,
-        /// The recorded commit is in this log.
-        has_recorded: bool,
-    },
-}
-
-impl Found {
-    fn identity(&self) -> Option<LogIdentity> {
-        match self {
-            Self::Missing(_) | Self::Empty => None,
-            Self::Holds { identity, .. } => Some(*identity),
-        }
-    }
-}
-
 pub(super) async fn run(arguments: &AcceptArguments) -> anyhow::Result<()> {
     let AcceptArguments { store: StoreArgument { store: url }, state, yes } = arguments;
     if state == Path::new("none") {
@@ -61,22 +39,22 @@ pub(super) async fn run(arguments: &AcceptArguments) -> anyhow::Result<()> {
         Err(error) => bail!("cannot read the state file {}: {error}", file.file().display()),
     };
     let newest = recorded.as_ref().map_or(Version::START, |recorded| recorded.version());
-    let found = match wire::open_known_log(url, Some(newest)).await {
+    let (found, has_recorded, description) = match wire::open_known_log(url, Some(newest)).await {
         Ok(log) => {
             let found = look_at(&*log, recorded.as_ref().ok()).await;
             wire::close_log(&*log).await;
             found?
         }
-        Err(missing) if missing.fault == Fault::AnotherLog => Found::Missing(missing),
+        Err(missing) if missing.fault == Fault::AnotherLog => (None, false, format!("missing: {missing}")),
         Err(error) => return Err(error.into()),
     };
     report::field("store", url);
-    report::field("log", describe(&found));
+    report::field("log", description);
     match &recorded {
         Ok(recorded) => report::field("applied", at(recorded.position, recorded.newest.time())),
         Err(damage) => report::field("applied", format!("unknown: the state file cannot be read ({damage})")),
     }
-    if let Found::Holds { has_recorded: true, .. } = found {
+    if has_recorded {
         let next = "restart the node if it is not ready";
         report::field(
             "accepted",
@@ -84,21 +62,24 @@ pub(super) async fn run(arguments: &AcceptArguments) -> anyhow::Result<()> {
         );
         return Ok(());
     }
-    report::field("given up", given_up(recorded.as_ref().ok(), &found));
+    report::field("given up", given_up(recorded.as_ref().ok(), found));
     if !yes && !confirm()? {
         bail!("not accepted: nothing was changed");
     }
-    let (seen, accepted) = (recorded.ok(), found.identity());
-    file.accept(seen, accepted, Utc::now())
+    file.accept(recorded.ok(), found, Utc::now())
         .map_err(|error| anyhow!("cannot replace the state file {}: {error}", file.file().display()))?;
     report::field("accepted", format!("start the service; {} has a line about it", file.journal().display()));
     Ok(())
 }
 
-async fn look_at(log: &dyn EventLog, recorded: Option<&LogIdentity>) -> Result<Found, LogError> {
+/// Returns the log as it is now, whether it holds the recorded commit, and a description.
+async fn look_at(
+    log: &dyn EventLog,
+    recorded: Option<&LogIdentity>,
+) -> Result<(Option<LogIdentity>, bool, String), LogError> {
     let head = log.head().await?;
     if head == Position::START {
-        return Ok(Found::Empty);
+        return Ok((None, false, "empty".to_owned()));
     }
     let (_, first) = commit_at(log, Position::START.next()).await?;
     let (_, last) = commit_at(log, head).await?;
@@ -108,25 +89,17 @@ async fn look_at(log: &dyn EventLog, recorded: Option<&LogIdentity>) -> Result<F
         }
         Some(_) | None => false,
     };
-    let identity = LogIdentity { first: first.id, position: head, newest: last.id };
-    Ok(Found::Holds { identity, last: last.time, has_recorded })
-}
-
-fn describe(found: &Found) -> String {
-    match found {
-        Found::Missing(missing) => format!("missing: {missing}"),
-        Found::Empty => "empty".to_owned(),
-        Found::Holds { identity, last, .. } => at(identity.position, Some(*last)),
-    }
+    let found = LogIdentity { first: first.id, position: head, newest: last.id };
+    Ok((Some(found), has_recorded, at(head, Some(last.time))))
 }
 
 /// Describes the commits that the node has applied and that the log lacks.
-fn given_up(recorded: Option<&LogIdentity>, found: &Found) -> String {
+fn given_up(recorded: Option<&LogIdentity>, found: Option<LogIdentity>) -> String {
     let Some(recorded) = recorded else {
         return "unknown: commits that the node has applied may be missing from the log".to_owned();
     };
     let newest = recorded.position;
-    let lost = match found.identity() {
+    let lost = match found {
         Some(log) if log.first == recorded.first && log.position < newest => {
             format!("at least {}", positions(log.position.next(), newest))
         }

@@ -7,7 +7,7 @@ use anyhow::{anyhow, bail};
 use application::{
     LogAccess,
     ports::{LogError, LogSource, Position},
-    transfer::{self, CopyError, CopyStep, End, Tally},
+    transfer::{self, CopyError, CopyStep, End},
 };
 use tokio::{sync::OnceCell, time};
 
@@ -33,12 +33,9 @@ pub(super) async fn run(
     let (source, cut) = until::open_source(from, access, until).await?;
     wire::with_log(to, async |target| {
         let before = target.head().await?;
-        let mut copied = Tally::default();
+        let mut copied = cut.tally();
         progress::copy_all(&*source, target, &mut copied).await?;
-        until::check_target(until, to, before, copied.position())?;
-        report::stored("copied", format!("{from} to {to}"), to, before, &copied);
-        report::until(&cut);
-        Ok(())
+        report::stored("copied", format!("{from} to {to}"), to, before, &copied, &cut)
     })
     .await
 }
@@ -71,7 +68,7 @@ pub(super) async fn follow(
             let what = if waiting { "resumed" } else { "following" };
             report::field(what, format!("{from} after position {position}, to {to}"));
             waiting = false;
-            reached.set(position);
+            reached.set(position.max(reached.get()));
         }
         CopyStep::Stored(commit) => reached.set(commit.position),
         CopyStep::Waiting(error) => {
@@ -109,10 +106,7 @@ pub(super) async fn follow(
     };
     report::field("stopped", format!("the copy ends at position {position}"));
     let behind = match time::timeout(HEAD_TIMEOUT, source.head()).await {
-        Ok(Ok(head)) => match commits_after(position, head) {
-            Ok(lag) => report::commits(lag),
-            Err(error) => format!("unknown: {error}"),
-        },
+        Ok(Ok(head)) => commits_after(position, head).unwrap_or_else(|error| format!("unknown: {error}")),
         Ok(Err(error)) => format!("unknown: {error}; later commits are not in the copy"),
         Err(_) => "unknown: the source does not respond; later commits are not in the copy".to_owned(),
     };
@@ -135,22 +129,22 @@ async fn report_lag(logs: &OnceCell<(Source, Log)>, reached: &Cell<Position>, ev
         // The position is read before the head, so that the lag is never too small.
         let position = reached.get();
         let behind = match lag(&**source, &**target, position).await {
-            Ok(lag) => format!("{}; the copy is at position {position}", report::commits(lag)),
+            Ok(lag) => format!("{lag}; the copy is at position {position}"),
             Err(reason) => format!("unknown: {reason}; the copy was at position {position}"),
         };
         report::field("behind", behind);
     }
 }
 
-/// Counts the commits of the source after this position of the copy, or says why the number is unknown. Asks the target
-/// too: nothing else would show that the target of an idle copy is lost.
-async fn lag(source: &dyn LogSource, target: &dyn LogSource, reached: Position) -> Result<u64, String> {
-    let head = source.head().await.map_err(|error| error.to_string())?;
-    match target.head().await {
-        Ok(end) if end < reached => Err(format!("the target ends at position {end}")),
-        Ok(_) => commits_after(reached, head).map_err(|error| error.to_string()),
-        Err(error) => Err(of_target(error).to_string()),
+/// Counts the commits of the source after this position of the copy. Asks the target too: nothing else would show that the
+/// target of an idle copy is lost.
+async fn lag(source: &dyn LogSource, target: &dyn LogSource, reached: Position) -> anyhow::Result<String> {
+    let head = source.head().await?;
+    let end = target.head().await.map_err(of_target)?;
+    if end < reached {
+        bail!("the target ends at position {end}");
     }
+    commits_after(reached, head)
 }
 
 /// The error of the target, with advice.
@@ -159,7 +153,7 @@ fn of_target(error: LogError) -> anyhow::Error {
 }
 
 /// Fails if the source ends before the copy.
-fn commits_after(reached: Position, head: Position) -> Result<u64, CopyError> {
+fn commits_after(reached: Position, head: Position) -> anyhow::Result<String> {
     let behind = CopyError::SourceBehind { source_head: head, target_head: reached };
-    head.0.checked_sub(reached.0).ok_or(behind)
+    Ok(report::commits(head.0.checked_sub(reached.0).ok_or(behind)?))
 }

@@ -5,7 +5,7 @@ use application::{
     ports::{EventLog, LogError, LogSource, Position},
     transfer::{self, CopyError, Tally},
 };
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 
 /// Reads and checks every record, shows the progress, and passes each commit to `visit`.
 pub(super) async fn check_all(
@@ -13,9 +13,9 @@ pub(super) async fn check_all(
     tally: &mut Tally,
     mut visit: impl FnMut(&Commit),
 ) -> Result<(), LogError> {
-    let progress = ProgressDisplay::through(log).await?;
+    let progress = through(log, tally).await?;
     transfer::walk(log, tally, async |_, commit| {
-        progress.reached(commit.position);
+        progress.set_position(commit.position.0);
         visit(commit);
         Ok(())
     })
@@ -28,38 +28,27 @@ pub(super) async fn copy_all(
     to: &dyn EventLog,
     tally: &mut Tally,
 ) -> Result<(), CopyError> {
-    let progress = ProgressDisplay::through(from).await?;
-    transfer::copy(from, to, tally, |commit| progress.reached(commit.position)).await
+    let progress = through(from, tally).await?;
+    transfer::copy(from, to, tally, |commit| progress.set_position(commit.position.0)).await
 }
 
-/// A progress bar. It disappears when it is dropped.
-pub(super) struct ProgressDisplay(ProgressBar);
-
-impl ProgressDisplay {
-    /// Shows progress up to the head of this log.
-    pub(super) async fn through(log: &dyn LogSource) -> Result<Self, LogError> {
-        Ok(Self::up_to(log.head().await?))
-    }
-
-    /// Shows progress up to this position.
-    pub(super) fn up_to(last: Position) -> Self {
-        let style = ProgressStyle::with_template("{bar:40} {pos}/{len} commits, {eta} to go");
-        Self(ProgressBar::new(last.0).with_style(style.expect("a fixed template")))
-    }
-
-    /// Shows progress without a known end.
-    pub(super) fn without_end() -> Self {
-        let style = ProgressStyle::with_template("{spinner} {pos} commits");
-        Self(ProgressBar::new_spinner().with_style(style.expect("a fixed template")))
-    }
-
-    pub(super) fn reached(&self, position: Position) {
-        self.0.set_position(position.0);
-    }
+/// A progress bar up to the end of the tally or the head of this log.
+pub(super) async fn through(log: &dyn LogSource, tally: &Tally) -> Result<ProgressBar, LogError> {
+    let head = log.head().await?;
+    Ok(up_to(tally.end.map_or(head, |end| end.min(head))))
 }
 
-impl Drop for ProgressDisplay {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
-    }
+/// A progress bar up to this position. It disappears when it is dropped.
+pub(super) fn up_to(last: Position) -> ProgressBar {
+    styled(ProgressBar::new(last.0), "{bar:40} {pos}/{len} commits, {eta} to go")
+}
+
+/// A progress bar without a known end.
+pub(super) fn without_end() -> ProgressBar {
+    styled(ProgressBar::new_spinner(), "{spinner} {pos} commits")
+}
+
+fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(template).expect("a fixed template");
+    bar.with_style(style).with_finish(ProgressFinish::AndClear)
 }

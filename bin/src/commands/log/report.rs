@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use anyhow::bail;
 use application::{
     ports::Position,
     transfer::{Cut, Tally},
@@ -16,9 +17,22 @@ pub(super) fn field(name: &str, value: impl Display) {
     output::print_line(format_args!("{name:<11} {value}"));
 }
 
-/// Reports what was stored in `target`, which ended at `before`: nothing if it already held everything.
-pub(super) fn stored(name: &str, from: impl Display, target: &StoreUrl, before: Position, stored: &Tally) {
+/// Reports what was stored in `target`, which ended at `before`: nothing if it already held everything. Fails if the target
+/// has commits after `cut`.
+pub(super) fn stored(
+    name: &str,
+    from: impl Display,
+    target: &StoreUrl,
+    before: Position,
+    stored: &Tally,
+    cut: &Cut,
+) -> anyhow::Result<()> {
     let position = stored.position();
+    if cut.end.is_some() && before > position {
+        bail!(
+            "{target} already ends at position {before}, after position {position}: choose an empty target"
+        );
+    }
     if position == Position::START {
         field(name, "nothing: the source is empty");
     } else if before >= position {
@@ -28,13 +42,10 @@ pub(super) fn stored(name: &str, from: impl Display, target: &StoreUrl, before: 
         field(name, from);
     }
     tally(stored);
-}
-
-/// Reports where a time has ended the history.
-pub(super) fn until(cut: &Cut) {
     if let Some(sentence) = until::describe(cut) {
         field("until", sentence);
     }
+    Ok(())
 }
 
 pub(super) fn tally(tally: &Tally) {
@@ -45,7 +56,6 @@ pub(super) fn tally(tally: &Tally) {
         field("first", first.to_rfc3339_opts(SecondsFormat::Secs, true));
         field("last", last.to_rfc3339_opts(SecondsFormat::Secs, true));
     }
-    field("digest", tally.digest());
     if let Some(head_hash) = tally.head_hash() {
         field("head hash", head_hash);
     }
@@ -61,7 +71,6 @@ pub(super) fn tally_as_json(store: &StoreUrl, tally: &Tally) -> Value {
         "bytes": tally.bytes,
         "first": tally.span.map(|(first, _)| time(first)),
         "last": tally.span.map(|(_, last)| time(last)),
-        "digest": tally.digest().to_string(),
         "head": tally.head_hash().map(|head| head.to_string()),
     })
 }

@@ -1,26 +1,20 @@
 //! `--until`: ends a copy, an export or an import at a position or a time.
 
-use std::sync::Arc;
-
-use anyhow::bail;
-use application::{
-    ports::Position,
-    transfer::{Beginning, Cut, End},
-};
+use application::transfer::{Cut, End};
 use chrono::{DateTime, SecondsFormat, Utc};
 
 use crate::{config::AccessArguments, engines::Source, output, store_url::StoreUrl, wire};
 
-/// Opens a log read-only, up to the end if there is one. A log is read twice to end at a time.
+/// Opens a log read-only, and finds the end in it. A log is read twice to end at a time.
 pub(super) async fn open_source(
     url: &StoreUrl,
     access: &AccessArguments,
     until: Option<End>,
 ) -> anyhow::Result<(Source, Cut)> {
+    warn_if_in_the_future(until);
     let log = wire::open_source(url, access).await?;
-    let Some(end) = until else { return Ok((log, Cut::default())) };
-    let cut = Cut::of(&*log, end).await?;
-    Ok((Arc::new(Beginning { log, last: cut.last }), cut))
+    let cut = Cut::of(&*log, until).await?;
+    Ok((log, cut))
 }
 
 /// Prints a warning if the end is a time that has not come yet: it ends nothing.
@@ -33,19 +27,6 @@ pub(super) fn warn_if_in_the_future(until: Option<End>) {
             exact(time)
         ));
     }
-}
-
-/// Fails if the target, which ended at `before`, has commits after `last`, where `until` ends the history.
-pub(super) fn check_target(
-    until: Option<End>,
-    target: &StoreUrl,
-    before: Position,
-    last: Position,
-) -> anyhow::Result<()> {
-    if until.is_some() && before > last {
-        bail!("{target} already ends at position {before}, after position {last}: choose an empty target");
-    }
-    Ok(())
 }
 
 /// Describes where a time ends the history, in one sentence; `None` if the end is not a time.

@@ -1,7 +1,7 @@
 //! `petstore log verify`: reads and checks a whole log. For a damaged log, it reports where and what can be salvaged.
 
 use adapters::event_log::ReadPurpose;
-use anyhow::bail;
+use anyhow::anyhow;
 use application::{
     Digest,
     ports::{Fault, LogError, LogSource, Position},
@@ -18,7 +18,13 @@ pub(super) async fn run(source: &SourceArgument, head: Option<Digest>, json: boo
     let (error, first_bad) = match wire::open_source_to(ReadPurpose::Verify, url, &source.access).await {
         Ok(log) => match check(&*log, &mut tally, head).await {
             Ok(known) => {
-                let found = check_head(head, known);
+                let found = match head {
+                    Some(head) if known.is_none() => Err(anyhow!(
+                        "the log is consistent, but no position in it has the head hash {head}: it was rewritten or \
+                         rolled back, or is a different log"
+                    )),
+                    Some(_) | None => Ok(known),
+                };
                 if json {
                     let mut object = report::tally_as_json(url, &tally);
                     object["intact"] = found.is_ok().into();
@@ -71,16 +77,4 @@ async fn check(
         known = Some(tally.position());
     }
     Ok(known)
-}
-
-/// Fails if the history does not have the given head hash. `known` is the position where it has it, if any.
-fn check_head(head: Option<Digest>, known: Option<Position>) -> anyhow::Result<Option<Position>> {
-    match (head, known) {
-        (None, _) => Ok(None),
-        (Some(_), Some(position)) => Ok(Some(position)),
-        (Some(head), None) => bail!(
-            "the log is consistent, but no position in it has the head hash {head}: it was rewritten or rolled \
-             back, or is a different log"
-        ),
-    }
 }
