@@ -27,7 +27,7 @@ impl SalvagedLog {
 
 /// Reads the records of a log without those that cannot be read.
 pub(super) struct IntactRecords {
-    log: SalvagedLog,
+    damaged: SalvagedLog,
     /// The last position that was passed.
     passed: Position,
     /// Records that were read together with an earlier one.
@@ -36,20 +36,20 @@ pub(super) struct IntactRecords {
 
 impl IntactRecords {
     pub(super) fn of(log: &SalvagedLog) -> Self {
-        Self { log: log.clone(), passed: Position::START, read: VecDeque::new() }
+        Self { damaged: log.clone(), passed: Position::START, read: VecDeque::new() }
     }
 
     /// Returns the next intact record with its commit, or `None` after the last one. The positions before it are missing,
     /// damaged or foreign. Never fails with [`Fault::Damaged`].
     pub(super) async fn next(&mut self) -> Result<Option<(StoredRecord, Commit)>, LogError> {
-        while self.passed < self.log.last_known {
+        while self.passed < self.damaged.last_known {
             let Some(record) = self.read.pop_front() else {
-                match self.log.log.read(self.passed, ReadBound::BATCH).await {
-                    Ok(records) if records.is_empty() => self.passed = self.log.last_known,
+                match self.damaged.log.read(self.passed, ReadBound::BATCH).await {
+                    Ok(records) if records.is_empty() => self.passed = self.damaged.last_known,
                     Ok(records) => self.read = records.into(),
                     Err(error) if matches!(error.fault, Fault::Damaged | Fault::Foreign) => {
                         let damaged = self.passed.next();
-                        let next = match self.log.log.skip(damaged).await {
+                        let next = match self.damaged.log.skip(damaged).await {
                             // The next record is damaged too.
                             Err(error) if error.fault == Fault::Damaged => damaged.next(),
                             next => next?,

@@ -19,7 +19,7 @@ use crate::{
 /// later ones have the same node, time and events under new positions and commit ids. The same gaps always give the
 /// same bytes.
 pub struct Rechained {
-    log: SalvagedLog,
+    damaged: SalvagedLog,
     /// The first and the last position of each gap, in order.
     pub gaps: Vec<(Position, Position)>,
     head: Position,
@@ -35,7 +35,7 @@ impl Rechained {
         if reading.found < log.last_known {
             gaps.push((reading.found.next(), log.last_known));
         }
-        Ok(Self { reading: Mutex::new(Reading::of(log)), log: log.clone(), gaps, head })
+        Ok(Self { reading: Mutex::new(Reading::of(log)), damaged: log.clone(), gaps, head })
     }
 }
 
@@ -93,7 +93,7 @@ impl LogSource for Rechained {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let mut reading = self.reading.lock().await;
         if after < reading.position {
-            *reading = Reading::of(&self.log);
+            *reading = Reading::of(&self.damaged);
         }
         let (mut records, mut bytes) = (Vec::new(), 0);
         while records.len() < bound.records && bytes < bound.bytes {
@@ -114,6 +114,6 @@ impl LogSource for Rechained {
     }
 
     fn durability(&self) -> Durability {
-        self.log.log.durability()
+        self.damaged.log.durability()
     }
 }
