@@ -2,10 +2,7 @@
 
 use std::{fmt::Display, path::Path, sync::Arc, time::Duration};
 
-use adapters::{
-    log_once::{Change, LogOnce},
-    state_file::StateFile,
-};
+use adapters::{log_once::LogOnce, state_file::StateFile};
 use application::{
     PetStore,
     ports::{Fault, LogError, LogIdentity},
@@ -76,8 +73,10 @@ impl StateRecorder {
         if updated.is_ok() {
             last.recorded = Some(identity);
         }
-        if let Change::Failed(reason) = last.failure.attempt(updated.as_ref().err()) {
-            tracing::warn!(target: "petstore::service", error = %reason, "cannot update the state file");
+        if last.failure.is_change(updated.as_ref().err())
+            && let Err(error) = updated
+        {
+            tracing::warn!(target: "petstore::service", %error, "cannot update the state file");
         }
     }
 

@@ -9,7 +9,7 @@ use std::{
 use adapters::{
     access::api_keys::{ApiKeys, KeyFile, KeyFileError},
     event_log::{ReadPurpose, embedded::IN_USE, remote::RemoteLog},
-    log_once::{Change, LogOnce},
+    log_once::LogOnce,
     read_model::MemoryReadModel,
     system::SystemClock,
 };
@@ -147,7 +147,7 @@ pub(crate) async fn open_store(
     loop {
         match try_to_open_store(arguments, keys, progress).await {
             Err(error) if error.fault == Fault::Unreachable && Instant::now() < deadline => {
-                if let Change::Failed(error) = reported.attempt(Some(&error)) {
+                if reported.is_change(Some(&error)) {
                     tracing::warn!(target: "petstore::service", %error, "storage engine unreachable, retrying");
                 }
                 time::sleep(START_RETRY_DELAY).await;

@@ -39,7 +39,7 @@ pub use self::{
 };
 use crate::{
     access::{Allowance, KeyId, Principal, RateLimit, RejectedKey, Scopes},
-    log_once::{Change, LogOnce},
+    log_once::LogOnce,
 };
 
 /// The active keys. They follow the key file. While it is broken or missing, the previously loaded keys stay active.
@@ -151,16 +151,15 @@ impl ApiKeys {
             error => error,
         });
         self.is_unusable.store(outcome.is_err(), Relaxed);
-        match loaded.log.attempt(outcome.as_ref().err()) {
-            Change::None => {}
-            Change::Failed(error) => {
-                tracing::warn!(
+        if loaded.log.is_change(outcome.as_ref().err()) {
+            match &outcome {
+                Ok(()) => tracing::info!(target: "petstore::keys", "key file usable again"),
+                Err(error) => tracing::warn!(
                     target: "petstore::keys",
                     %error,
                     "cannot reload the key file; the loaded keys stay active"
-                );
+                ),
             }
-            Change::Recovered => tracing::info!(target: "petstore::keys", "key file usable again"),
         }
         self.report(&mut loaded);
         outcome

@@ -24,7 +24,7 @@ use tokio_rustls::TlsAcceptor;
 use x509_cert::{Certificate, der::Decode as _};
 
 use crate::{
-    log_once::{Change, LogOnce},
+    log_once::LogOnce,
     private_files::{is_readable_by_all, read_named},
 };
 
@@ -106,12 +106,13 @@ impl Tls {
             }
             Ok(())
         });
-        match error.attempt(outcome.as_ref().err()) {
-            Change::None => {}
-            Change::Failed(error) => {
-                tracing::warn!(target: "petstore::http", %error, "TLS certificate not reloaded, the previous one stays active");
+        if error.is_change(outcome.as_ref().err()) {
+            match &outcome {
+                Ok(()) => tracing::info!(target: "petstore::http", "TLS certificate usable again"),
+                Err(error) => {
+                    tracing::warn!(target: "petstore::http", %error, "TLS certificate not reloaded, the previous one stays active");
+                }
             }
-            Change::Recovered => tracing::info!(target: "petstore::http", "TLS certificate usable again"),
         }
         let expires = *active.validity.end();
         let is_due = expiry_reported.is_none_or(|last| now - last >= EXPIRY_REPORT_INTERVAL);
