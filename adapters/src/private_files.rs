@@ -141,20 +141,17 @@ pub(crate) fn replace_with(path: &Path, write: impl FnOnce(&mut File) -> io::Res
     Ok(file)
 }
 
-/// Whether users other than the owner may change the file.
-pub(crate) fn is_writable_by_others(path: &Path) -> bool {
-    path.metadata().is_ok_and(|file| file.mode() & 0o022 != 0)
-}
-
-/// Whether every user may replace this file, because its directory is writable. In a sticky directory, files of root
-/// and of this user cannot be replaced.
-pub(crate) fn is_replaceable_by_others(path: &Path) -> bool {
-    let (Ok(directory), Ok(file)) = (directory_of(path).metadata(), path.symlink_metadata()) else {
-        return false;
-    };
-    let is_sticky = directory.mode() & 0o1000 != 0;
+/// What other users can write to, with the mode for `chmod` that stops them: the file, or its directory, in which they
+/// can replace the file. In a sticky directory, files of root and of this user cannot be replaced.
+pub(crate) fn exposed_to_others(path: &Path) -> Option<(&Path, &'static str)> {
+    if path.metadata().is_ok_and(|file| file.mode() & 0o022 != 0) {
+        return Some((path, "go-w"));
+    }
+    let file = path.symlink_metadata().ok()?;
+    let directory = directory_of(path).metadata().ok()?;
     let is_ours = file.uid() == 0 || file.uid() == geteuid().as_raw();
-    directory.mode() & 0o002 != 0 && !(is_sticky && is_ours)
+    let is_protected = directory.mode() & 0o002 == 0 || directory.mode() & 0o1000 != 0 && is_ours;
+    (!is_protected).then(|| (directory_of(path), "o-w"))
 }
 
 /// Whether every user of the machine may read the file.

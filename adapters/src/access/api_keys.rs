@@ -1,78 +1,68 @@
 //! API keys. Their hashes are stored in one small file that may change while the service runs.
 //!
-//! Reading order: [`ApiKeys`] (authenticates every request), `file` (the key file), `lifecycle` (its changes), `record`
-//! (one entry), `expiry` (keys that expire), `key` (the secret), `document` (the TOML text).
+//! Reading order: [`ApiKeys`] (authenticates every request), `file` (the key file and its changes), `key` (the secret
+//! and its entry in the file), `document` (the TOML text).
 
-mod changes;
 mod document;
-mod expiry;
 mod file;
 mod key;
-mod lifecycle;
-mod record;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
+    mem,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicI64, Ordering::Relaxed},
     },
     time::Duration,
 };
 
 use application::ports::Clock;
-use chrono::{DateTime, Utc};
-use data_encoding::HEXLOWER;
+use chrono::{DateTime, TimeDelta, Utc};
 use parking_lot::{Mutex, RwLock};
-use tokio::{
-    task,
-    time::{self, MissedTickBehavior},
-};
+use tokio::{task, time};
 
-use self::key::ID_BYTES;
 pub use self::{
     document::KEY_FILE_VERSION,
-    file::{KeyFile, KeyFileError},
-    key::{ApiKey, KeyHash},
-    lifecycle::{Issued, NewKey},
-    record::{KeyName, KeyRecord, KeyState},
+    file::{Issued, KeyFile, KeyFileError, NewKey},
+    key::{ApiKey, KeyHash, KeyName, KeyRecord, KeyState},
 };
 use crate::{
     access::{Allowance, KeyId, Principal, RateLimit, RejectedKey, Scopes},
     log_once::LogOnce,
 };
 
+/// How long before its expiry a key is reported in the service log.
+const EXPIRY_NOTICE: TimeDelta = TimeDelta::days(7);
+
 /// The active keys. They follow the key file. While it is broken or missing, the previously loaded keys stay active.
 pub struct ApiKeys {
     file: KeyFile,
     clock: Arc<dyn Clock>,
+    /// The latest time that was seen, in microseconds since 1970.
+    latest: AtomicI64,
     /// The rate limit of keys without their own limit.
     rate_limit: Option<RateLimit>,
-    keys: RwLock<ActiveKeys>,
+    keys: RwLock<BTreeMap<KeyId, KeyEntry>>,
     loaded: Mutex<Loaded>,
     /// Whether the last attempt to read the file failed.
     is_unusable: AtomicBool,
 }
 
-/// The keys of the last loaded file, by id.
-type ActiveKeys = BTreeMap<[u8; ID_BYTES], Arc<KeyEntry>>;
-
 /// A key of the file with its usage.
 struct KeyEntry {
     record: KeyRecord,
     principal: Arc<Principal>,
-    /// Whether the key was seen to be expired. It stays expired if the clock goes back.
-    expired: AtomicBool,
-    /// Whether the expiry was announced in the service log.
-    announced: AtomicBool,
 }
 
 /// The last loaded key file.
 #[derive(Default)]
 struct Loaded {
     /// The content that is active. Compared as a whole: modification times are too coarse and can be set.
-    content: Vec<u8>,
-    log: LogOnce,
+    content: Option<Vec<u8>>,
+    error: LogOnce,
+    /// The keys whose expiry was reported, with its time.
+    reported: HashSet<(KeyId, DateTime<Utc>)>,
     /// Whether the lack of active keys was reported.
     lacks_keys: bool,
 }
@@ -91,67 +81,45 @@ impl ApiKeys {
         let keys = Self {
             file,
             clock,
+            latest: AtomicI64::default(),
             rate_limit,
             keys: RwLock::default(),
             loaded: Mutex::default(),
             is_unusable: AtomicBool::new(false),
         };
-        let content = match keys.file.read() {
-            Err(KeyFileError::Missing(_)) => return Ok(Arc::new(keys)),
-            content => content?,
-        };
-        keys.activate(&content)?;
-        let mut loaded = keys.loaded.lock();
-        loaded.content = content;
-        keys.report(&mut loaded);
-        drop(loaded);
+        keys.load(&mut keys.loaded.lock())?;
+        keys.report(&mut keys.loaded.lock());
         Ok(Arc::new(keys))
+    }
+
+    /// The time, which never goes back: a key that has expired stays expired.
+    fn now(&self) -> DateTime<Utc> {
+        let now = self.clock.now();
+        let latest = self.latest.fetch_max(now.timestamp_micros(), Relaxed);
+        DateTime::from_timestamp_micros(latest).map_or(now, |latest| latest.max(now))
     }
 
     /// Whether a key file was loaded.
     pub fn is_loaded(&self) -> bool {
-        // A valid file has at least a version.
-        !self.loaded.lock().content.is_empty()
+        self.loaded.lock().content.is_some()
     }
 
     /// Reloads the file at intervals, for as long as it is polled.
     pub async fn watch(self: Arc<Self>) {
-        let mut interval = time::interval(Self::RELOAD_INTERVAL);
-        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            interval.tick().await;
+            time::sleep(Self::RELOAD_INTERVAL).await;
             let keys = self.clone();
-            // A runtime that shuts down cancels the work, which is not an error.
-            if let Err(ended) = task::spawn_blocking(move || drop(keys.reload())).await
-                && ended.is_panic()
-            {
-                tracing::error!(
-                    target: "petstore::keys",
-                    error = %ended,
-                    "API key task panicked; please report this"
-                );
-            }
+            // Fails only when the runtime shuts down.
+            let _ = task::spawn_blocking(move || drop(keys.reload())).await;
         }
     }
 
     /// Reads the file now, and reports keys that expire. After an error, the loaded keys stay active. Blocks on the disk.
     pub fn reload(&self) -> Result<(), KeyFileError> {
         let mut loaded = self.loaded.lock();
-        let has_keys = !loaded.content.is_empty();
-        let outcome = match self.load_changes(&mut loaded.content) {
-            // The first key has not been issued yet.
-            Err(KeyFileError::Missing(_)) if !has_keys => return Ok(()),
-            outcome => outcome,
-        };
-        let outcome = outcome.map_err(|error| match error {
-            // Issuing a key, as the error advises, would create a file with only that key.
-            KeyFileError::Missing(path) => {
-                KeyFileError::Unusable(format!("the key file {} was deleted; restore it", path.display()))
-            }
-            error => error,
-        });
+        let outcome = self.load(&mut loaded);
         self.is_unusable.store(outcome.is_err(), Relaxed);
-        if loaded.log.is_change(outcome.as_ref().err()) {
+        if loaded.error.is_change(outcome.as_ref().err()) {
             match &outcome {
                 Ok(()) => tracing::info!(target: "petstore::keys", "key file usable again"),
                 Err(error) => tracing::warn!(
@@ -165,44 +133,57 @@ impl ApiKeys {
         outcome
     }
 
-    /// Activates the content of the file if it differs from `active`. The protection is checked even without a change:
-    /// other users could change the file next.
-    fn load_changes(&self, active: &mut Vec<u8>) -> Result<(), KeyFileError> {
-        let content = self.file.read()?;
-        if content == *active {
-            return self.file.check_protection();
+    /// Activates the keys in the file if it has changed. An error changes nothing.
+    fn load(&self, loaded: &mut Loaded) -> Result<(), KeyFileError> {
+        let content = match self.file.read() {
+            // The first key has not been issued yet.
+            Err(KeyFileError::Missing(_)) if loaded.content.is_none() => return Ok(()),
+            // Issuing a key, as that error advises, would create a file with only that key.
+            Err(KeyFileError::Missing(path)) => {
+                let reason = format!("the key file {} was deleted; restore it", path.display());
+                return Err(KeyFileError::Unusable(reason));
+            }
+            content => content?,
+        };
+        // Checked even without a change: other users could change the file next.
+        self.file.check_protection()?;
+        if loaded.content.as_ref() == Some(&content) {
+            return Ok(());
         }
-        let before = self.keys.read().clone();
-        let count = self.activate(&content)?;
-        changes::log(&before, &self.keys.read());
-        *active = content;
-        tracing::info!(target: "petstore::keys", active = count, "key file reloaded");
+        let records = self.file.parse(&content)?;
+        let mut keys = self.keys.write();
+        let changed = records.into_iter().map(|record| {
+            let before = keys.get(&record.id());
+            let entry = KeyEntry::new(record, self.rate_limit, before);
+            (entry.principal.id.clone(), entry)
+        });
+        let changed = changed.collect();
+        let before = mem::replace(&mut *keys, changed);
+        if loaded.content.is_some() {
+            log_changes(&before, &keys);
+            let active = keys.values().filter(|entry| entry.is_active(self.now())).count();
+            tracing::info!(target: "petstore::keys", active, "key file reloaded");
+        }
+        loaded.content = Some(content);
         Ok(())
     }
 
-    /// Replaces the set of keys, and returns the number of active ones. An error changes nothing.
-    fn activate(&self, content: &[u8]) -> Result<usize, KeyFileError> {
-        let records = self.file.parse(content)?;
-        self.file.check_protection()?;
-        let now = self.clock.now();
-        let mut keys = self.keys.write();
-        *keys = records
-            .into_iter()
-            .map(|record| {
-                let before = keys.get(&record.hash.id_bytes()).map(|entry| &**entry);
-                (record.hash.id_bytes(), Arc::new(KeyEntry::new(record, self.rate_limit, before)))
-            })
-            .collect();
-        Ok(keys.values().filter(|entry| entry.state(now) == KeyState::Active).count())
-    }
-
-    /// Reports keys that expire soon, and the lack of active keys.
+    /// Reports each key that expires soon once, and the lack of active keys.
     fn report(&self, loaded: &mut Loaded) {
-        let (keys, now) = (self.keys.read(), self.clock.now());
-        // Also notes that a key has expired, even if it is not used.
-        let active = keys.values().filter(|entry| entry.state(now) == KeyState::Active).count();
-        expiry::report(&keys, now);
-        let lacks_keys = active == 0;
+        let (keys, now) = (self.keys.read(), self.now());
+        for (id, entry) in &*keys {
+            if let Some(expires) = entry.expiry(now)
+                && expires - now <= EXPIRY_NOTICE
+                && loaded.reported.insert((id.clone(), expires))
+            {
+                tracing::warn!(
+                    target: "petstore::keys",
+                    key = %id, key_name = %entry.record.name, ?expires,
+                    "API key expires soon"
+                );
+            }
+        }
+        let lacks_keys = loaded.content.is_some() && !keys.values().any(|entry| entry.is_active(now));
         if lacks_keys && !loaded.lacks_keys {
             tracing::warn!(
                 target: "petstore::keys",
@@ -217,17 +198,16 @@ impl ApiKeys {
     /// Returns the principal of this key if it is valid now: known, not revoked, not expired.
     pub fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RejectedKey> {
         let (keys, hash) = (self.keys.read(), KeyHash::of_text(key));
-        let entry = keys.get(&hash.id_bytes()).filter(|entry| entry.record.hash == hash);
-        entry.ok_or(RejectedKey::Unknown)?.check(self.clock.now()).cloned()
+        let entry = keys.get(&hash.id()).filter(|entry| entry.record.hash == hash);
+        entry.ok_or(RejectedKey::Unknown)?.check(self.now()).cloned()
     }
 
     /// Returns the scopes that a key has now, by its id, or rejects it if it is no longer valid. Called again before a write
     /// and during long responses.
     pub fn check(&self, id: &KeyId) -> Result<Scopes, RejectedKey> {
         let keys = self.keys.read();
-        let id = HEXLOWER.decode(id.0.as_bytes()).ok().and_then(|id| id.try_into().ok());
-        let entry = id.and_then(|id: [u8; ID_BYTES]| keys.get(&id)).ok_or(RejectedKey::Unknown)?;
-        entry.check(self.clock.now()).map(|principal| principal.scopes)
+        let entry = keys.get(id).ok_or(RejectedKey::Unknown)?;
+        entry.check(self.now()).map(|principal| principal.scopes)
     }
 
     /// The principals of all keys, for metrics.
@@ -237,7 +217,12 @@ impl ApiKeys {
 
     /// The next expiry of each key name, for metrics. Names without a key that expires are absent.
     pub fn expiries(&self) -> Vec<(String, DateTime<Utc>)> {
-        expiry::by_name(&self.keys.read(), self.clock.now())
+        let (keys, now) = (self.keys.read(), self.now());
+        let expiry = |entry: &KeyEntry| Some((entry.principal.name.clone(), entry.expiry(now)?));
+        let mut expiries: Vec<_> = keys.values().filter_map(expiry).collect();
+        expiries.sort();
+        expiries.dedup_by(|later, next| later.0 == next.0);
+        expiries
     }
 
     /// Whether the key file can be read, so that changes of it take effect, for metrics.
@@ -249,51 +234,62 @@ impl ApiKeys {
 impl KeyEntry {
     /// Keeps the usage of the entry that it replaces.
     fn new(record: KeyRecord, rate_limit: Option<RateLimit>, before: Option<&Self>) -> Self {
-        let allowance = record.rate_limit.or(rate_limit).map(|limit| {
-            Allowance::continued(before.and_then(|entry| entry.principal.allowance.as_ref()), limit)
-        });
-        let usage = before.map(|entry| entry.principal.usage.clone()).unwrap_or_default();
+        let before = before.map(|entry| &entry.principal);
+        let allowance = record
+            .rate_limit
+            .or(rate_limit)
+            .map(|limit| Allowance::continued(before.and_then(|before| before.allowance.as_ref()), limit));
         let principal = Principal {
             id: record.id(),
             owner: record.owner.clone(),
             name: record.name.to_string(),
             scopes: record.scopes,
             allowance,
-            usage,
+            usage: before.map(|before| before.usage.clone()).unwrap_or_default(),
         };
-        // A changed end is a decision of the operator.
-        let same_end = before.filter(|entry| entry.record.end() == record.end());
-        let kept = |flag: fn(&Self) -> &AtomicBool| {
-            AtomicBool::new(same_end.is_some_and(|entry| flag(entry).load(Relaxed)))
-        };
-        Self {
-            expired: kept(|entry| &entry.expired),
-            announced: kept(|entry| &entry.announced),
-            record,
-            principal: Arc::new(principal),
-        }
+        Self { record, principal: Arc::new(principal) }
     }
 
-    /// The state of the key at the time `now`. A key that has expired stays expired.
-    fn state(&self, now: DateTime<Utc>) -> KeyState {
-        match self.record.state(now) {
-            KeyState::Active if self.expired.load(Relaxed) => KeyState::Expired,
-            KeyState::Expired => {
-                self.expired.store(true, Relaxed);
-                KeyState::Expired
-            }
-            state => state,
-        }
+    fn is_active(&self, now: DateTime<Utc>) -> bool {
+        self.record.state(now) == KeyState::Active
+    }
+
+    /// When an active key expires. `None` for a key that was rotated: its end is intended.
+    fn expiry(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        self.record.expires.filter(|_| self.is_active(now) && self.record.overlap_until.is_none())
     }
 
     /// Rejects a key that is no longer valid. Called at every request, because a key expires without a change of the
     /// file.
     fn check(&self, now: DateTime<Utc>) -> Result<&Arc<Principal>, RejectedKey> {
-        match self.state(now) {
+        let Principal { id, name, .. } = &*self.principal;
+        match self.record.state(now) {
             KeyState::Active => Ok(&self.principal),
-            KeyState::Expired => Err(RejectedKey::Expired(self.record.id(), self.principal.name.clone())),
-            KeyState::Revoked => Err(RejectedKey::Revoked(self.record.id(), self.principal.name.clone())),
+            KeyState::Expired => Err(RejectedKey::Expired(id.clone(), name.clone())),
+            KeyState::Revoked => Err(RejectedKey::Revoked(id.clone(), name.clone())),
         }
+    }
+}
+
+/// Logs each key that was issued, replaced, revoked, changed or removed.
+fn log_changes(before: &BTreeMap<KeyId, KeyEntry>, after: &BTreeMap<KeyId, KeyEntry>) {
+    let log = |entry: &KeyEntry, change| {
+        let Principal { id, name, .. } = &*entry.principal;
+        tracing::info!(target: "petstore::keys", key = %id, key_name = %name, change, "API key changed");
+    };
+    for (id, entry) in after {
+        let new = &entry.record;
+        match before.get(id).map(|entry| &entry.record) {
+            None => log(entry, "issued"),
+            Some(old) if old == new => {}
+            Some(old) if old.revoked.is_none() && new.revoked.is_some() => log(entry, "revoked"),
+            Some(old) if old.revoked.is_some() && new.revoked.is_none() => log(entry, "active again"),
+            Some(old) if old.overlap_until != new.overlap_until => log(entry, "replaced"),
+            Some(_) => log(entry, "changed"),
+        }
+    }
+    for (_, entry) in before.iter().filter(|(id, _)| !after.contains_key(id)) {
+        log(entry, "removed from the file");
     }
 }
 

@@ -136,10 +136,8 @@ impl From<Scope> for Scopes {
 impl fmt::Display for Scopes {
     /// Writes the scopes with commas between them.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.iter().enumerate().try_for_each(|(index, scope)| {
-            let comma = if index == 0 { "" } else { "," };
-            write!(formatter, "{comma}{scope}")
-        })
+        let names: Vec<_> = self.iter().map(|scope| scope.to_string()).collect();
+        formatter.write_str(&names.join(","))
     }
 }
 
@@ -154,12 +152,7 @@ impl Scope {
 
 impl fmt::Display for Scope {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Log => "log",
-            Self::Metrics => "metrics",
-        })
+        self.serialize(formatter)
     }
 }
 

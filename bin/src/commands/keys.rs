@@ -45,8 +45,9 @@ pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
 }
 
 fn issue(file: &KeyFile, new: NewKey, now: DateTime<Utc>) -> anyhow::Result<()> {
+    let is_new_file = !file.path().exists();
     let issued = file.issue(new, now)?;
-    if let Some(path) = &issued.new_file {
+    if is_new_file && let Ok(path) = file.path().canonicalize() {
         let path = path.display();
         output::print_error(format_args!(
             "note: created the key file {path}; a service with --keys {path} accepts only the keys in it"
@@ -57,7 +58,7 @@ fn issue(file: &KeyFile, new: NewKey, now: DateTime<Utc>) -> anyhow::Result<()> 
 
 /// Describes a new key on standard error, and prints it alone on standard output. `if_not_printed` is what to do if that
 /// fails.
-fn show(Issued { key, record, .. }: &Issued, note: &str, if_not_printed: &str) -> anyhow::Result<()> {
+fn show(Issued { key, record }: &Issued, note: &str, if_not_printed: &str) -> anyhow::Result<()> {
     let until =
         record.expires.map_or_else(|| "until it is revoked".to_owned(), |end| format!("until {}", time(end)));
     let limit = record.rate_limit.map_or_else(String::new, |limit| format!(", {limit}"));

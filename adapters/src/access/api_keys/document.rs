@@ -10,30 +10,21 @@ use chrono::{DateTime, Datelike as _, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize};
 use toml::value::Datetime;
 
-use super::{
-    key::{KeyHash, is_id},
-    record::KeyRecord,
-};
+use super::key::{KeyHash, KeyRecord, is_id};
 use crate::access::{Scope, Scopes};
 
 /// The version of the key file.
-pub const KEY_FILE_VERSION: u64 = 1;
+pub const KEY_FILE_VERSION: i64 = 1;
 const HEADER: &str = "\
 # The API keys of petstore, as SHA-256 hashes: the keys themselves are not here and cannot be recovered.
 # `petstore keys issue`, `rotate` and `revoke` rewrite this file; comments are not kept.
 
 ";
 
-/// The version of the file, independent of its other fields.
-#[derive(Deserialize)]
-struct Versioned {
-    version: u64,
-}
-
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    version: u64,
+    version: i64,
     #[serde(default)]
     key: Vec<StoredKey>,
 }
@@ -44,19 +35,14 @@ struct File {
 struct StoredKey {
     id: String,
     /// Absent: the id itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
     owner: Option<String>,
     name: String,
     hash: String,
     scopes: Vec<Scope>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     rate_limit: Option<String>,
     created: Datetime,
-    #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<Datetime>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     overlap_until: Option<Datetime>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     revoked: Option<Datetime>,
 }
 
@@ -64,8 +50,11 @@ struct StoredKey {
 pub(super) fn parse(content: &[u8], path: &Path) -> Result<Vec<KeyRecord>, String> {
     let text = str::from_utf8(content).map_err(|_| broken(path, "it is not UTF-8 text"))?;
     let invalid = |error: toml::de::Error| broken(path, one_line(text, &error));
-    let Versioned { version } = toml::from_str(text).map_err(invalid)?;
-    if version != KEY_FILE_VERSION {
+    // Another version may have other fields.
+    let fields: toml::Table = toml::from_str(text).map_err(invalid)?;
+    if let Some(version) = fields.get("version").and_then(toml::Value::as_integer)
+        && version != KEY_FILE_VERSION
+    {
         return Err(format!(
             "the key file {} has format version {version}, and this petstore reads only {KEY_FILE_VERSION}: run the petstore \
              that wrote it, or restore a backup",
@@ -77,7 +66,7 @@ pub(super) fn parse(content: &[u8], path: &Path) -> Result<Vec<KeyRecord>, Strin
     let parse = |(entry, number): (StoredKey, usize)| {
         let invalid = |rule| broken(path, format!("key {number}: {rule}"));
         let record = KeyRecord::try_from(entry).map_err(invalid)?;
-        if ids.insert(record.hash.id_bytes()) {
+        if ids.insert(record.id()) {
             Ok(record)
         } else {
             Err(invalid(format!("the id {} occurs twice", record.id())))

@@ -35,7 +35,7 @@ impl ApiKeys {
                 overlap_until: never,
                 revoked: never,
             };
-            (hash.id_bytes(), Arc::new(KeyEntry::new(record, None, None)))
+            (hash.id(), KeyEntry::new(record, None, None))
         };
         Arc::new(Self {
             file: KeyFile::at("keys.toml"),
@@ -43,6 +43,7 @@ impl ApiKeys {
             rate_limit: None,
             keys: RwLock::new(keys.into_iter().map(entry).collect()),
             loaded: Mutex::default(),
+            latest: AtomicI64::default(),
             is_unusable: AtomicBool::new(false),
         })
     }
@@ -174,9 +175,11 @@ fn with_a_file_without_keys_every_key_is_rejected() {
 #[test]
 fn a_broken_file_is_an_error_and_a_missing_one_before_the_first_start_is_not() {
     let fixture = Fixture::new();
-    fs::write(fixture.file.path(), "version").unwrap();
     let open = || ApiKeys::open(fixture.file.clone(), fixture.clock.clone(), None);
-    assert!(open().err().unwrap().to_string().contains(" cannot be used: "));
+    for broken in ["", "version"] {
+        fs::write(fixture.file.path(), broken).unwrap();
+        assert!(open().err().unwrap().to_string().contains(" cannot be used: "), "{broken:?}");
+    }
     fs::remove_file(fixture.file.path()).unwrap();
     let keys = open().unwrap();
     assert!(keys.reload().is_ok() && keys.is_usable() && !keys.is_loaded());

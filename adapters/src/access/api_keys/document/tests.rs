@@ -5,7 +5,7 @@ use chrono::TimeDelta;
 use proptest::prelude::*;
 
 use super::*;
-use crate::access::api_keys::{key::ApiKey, record::KeyName};
+use crate::access::api_keys::key::{ApiKey, KeyName};
 use crate::access::{RateLimit, Scope, Scopes};
 
 fn parse(content: &[u8]) -> Result<Vec<KeyRecord>, String> {

@@ -1,21 +1,17 @@
 //! Changes to the key file: concurrent changes all take effect, and no reader sees half of one.
 
+mod rotation;
+
 use std::{
     os::unix::fs::{PermissionsExt as _, symlink},
     sync::atomic::{AtomicBool, Ordering},
     thread,
 };
 
-use chrono::{SubsecRound as _, TimeDelta, Utc};
 use tempfile::TempDir;
 
 use super::*;
-use crate::access::api_keys::{
-    key::{ApiKey, KeyHash},
-    lifecycle::NewKey,
-};
-use crate::access::{KeyId, Scope, Scopes};
-use application::OwnerId;
+use crate::access::Scope;
 
 fn new_key(name: &str) -> NewKey {
     NewKey { name: name.parse().unwrap(), scopes: Scope::Read.into(), rate_limit: None, expires: None }
@@ -178,7 +174,7 @@ fn a_link_to_a_missing_key_file_is_not_replaced() {
             "{error}"
         );
     }
-    assert!(link.path().is_symlink() && !link.first_key_path().exists());
+    assert!(link.path().is_symlink() && !link.path().with_file_name(FIRST_KEY).exists());
 }
 
 #[test]
@@ -222,10 +218,10 @@ fn a_full_file_accepts_no_more_keys_and_is_not_too_large_to_be_read() {
     let size = document::write(std::slice::from_ref(&longest)).len() as u64;
     assert!(size * KeyFile::KEYS_MAX as u64 <= KeyFile::BYTES_MAX, "{size} bytes each");
 
-    let full = vec![longest; KeyFile::KEYS_MAX];
+    let mut full = vec![longest; KeyFile::KEYS_MAX];
     let file = KeyFile::at("keys.toml");
     let new = NewKey { name, scopes: Scope::Read.into(), rate_limit: None, expires: None };
-    let error = file.generate(new, None, &full, Utc::now()).unwrap_err().to_string();
+    let error = file.add(&mut full, new, None, Utc::now()).unwrap_err().to_string();
     assert!(error.starts_with("the key file keys.toml already holds 10000 keys"), "{error}");
 }
 

@@ -2,8 +2,7 @@
 
 use tempfile::TempDir;
 
-use super::{super::record::KeyState, *};
-use crate::access::Scope;
+use super::*;
 
 struct Fixture {
     _directory: TempDir,
