@@ -4,18 +4,18 @@
 
 use std::{
     fs,
-    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
+    io::{self, Read as _, Write as _},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use application::{Digest, ports::LogIdentity};
 use chrono::{DateTime, SecondsFormat, Utc};
-use serde::{Deserialize, Serialize};
+use parking_lot::Mutex;
+use serde_json::json;
 
 use crate::private_files::{
-    create_directories, create_file, directory_of, if_exists, is_full, lock, read, replace, sync_directory,
-    with_suffix,
+    create_directories, directory_of, if_exists, is_full, lock, read, replace, sync_directory, with_suffix,
 };
 
 /// The name of the journal. All logs of a state directory share it.
@@ -33,31 +33,16 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct StateFile {
     file: PathBuf,
     log: String,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Content {
-    log: String,
-    #[serde(flatten)]
-    identity: LogIdentity,
-}
-
-/// A line of the journal.
-#[derive(Serialize)]
-struct Acceptance<'a> {
-    time: String,
-    log: &'a str,
-    /// The record that was replaced; `None` if it could not be read.
-    recorded: Option<LogIdentity>,
-    /// The log that was accepted; `None` if it is missing or empty.
-    accepted: Option<LogIdentity>,
+    /// What this node has recorded. It is not recorded again, because the operator may have accepted another log in the
+    /// meantime.
+    recorded: Mutex<Option<LogIdentity>>,
 }
 
 impl StateFile {
     /// The state file of the log with this name. The name contains neither hosts nor users.
     pub fn of(log: String, directory: &Path) -> Self {
         let hash = Digest::of(log.as_bytes()).to_string();
-        Self { file: directory.join(format!("log-{}.json", &hash[..16])), log }
+        Self { file: directory.join(format!("log-{}.json", &hash[..16])), log, recorded: Mutex::default() }
     }
 
     /// The path of the file.
@@ -68,20 +53,17 @@ impl StateFile {
     /// Creates the directory if it is missing, and checks with a trial write that the file can be updated. On a full disk
     /// an earlier record is enough, so that a node can be restarted to serve reads.
     pub fn prepare(&self) -> io::Result<()> {
-        create_directories(directory_of(&self.file))?;
+        let directory = directory_of(&self.file);
+        create_directories(directory)?;
         let _lock = self.lock()?;
-        match self.try_write() {
+        let tried = tempfile::tempfile_in(directory).and_then(|mut file| {
+            file.write_all(&[0; TRIAL_SIZE])?;
+            file.sync_all()
+        });
+        match tried {
             Err(error) if is_full(&error) && matches!(self.read(), Ok(Some(_))) => Ok(()),
             tried => tried,
         }
-    }
-
-    fn try_write(&self) -> io::Result<()> {
-        let draft = with_suffix(&self.file, ".new");
-        let mut file = create_file(&draft)?;
-        let written = file.write_all(&[0; TRIAL_SIZE]).and_then(|()| file.sync_all());
-        fs::remove_file(draft)?;
-        written
     }
 
     /// Returns the recorded log, or `None` without a record.
@@ -93,21 +75,26 @@ impl StateFile {
         if checksum != format!("{:08x}\n", crc32c::crc32c(json.as_bytes())) {
             return Err(damaged());
         }
-        let content: Content = serde_json::from_str(json)?;
-        Ok(Some(content.identity))
+        Ok(Some(serde_json::from_str(json)?))
     }
 
     /// Records a newer commit of the same log. An older commit changes nothing, because another node may be ahead.
     pub fn advance(&self, identity: LogIdentity) -> io::Result<()> {
+        let mut recorded = self.recorded.lock();
+        if *recorded == Some(identity) {
+            return Ok(());
+        }
         let _lock = self.lock()?;
         match self.read()? {
             Some(stored) if stored.first != identity.first => {
                 let reason = format!("{} is the record of a different log", self.file.display());
-                Err(io::Error::new(io::ErrorKind::InvalidData, reason))
+                return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
             }
-            Some(stored) if stored.position >= identity.position => Ok(()),
-            Some(_) | None => self.write(identity),
+            Some(stored) if stored.position >= identity.position => {}
+            Some(_) | None => self.write(identity)?,
         }
+        *recorded = Some(identity);
+        Ok(())
     }
 
     /// Replaces the record, or deletes it for a log without commits, after the journal has a line about it on disk.
@@ -124,9 +111,10 @@ impl StateFile {
             return Err(io::Error::other("it has changed: stop the node that updates it, and start again"));
         }
         let time = now.to_rfc3339_opts(SecondsFormat::Millis, true);
-        let line = serde_json::to_string(&Acceptance { time, log: &self.log, recorded, accepted })?;
+        // `null` is a record that cannot be read, or a log that is missing or empty.
+        let line = json!({ "time": time, "log": self.log, "recorded": recorded, "accepted": accepted });
         let journal = self.journal();
-        append_line(&journal, &line)
+        append_line(&journal, &line.to_string())
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", journal.display())))?;
         match accepted {
             Some(identity) => self.write(identity),
@@ -144,8 +132,9 @@ impl StateFile {
     }
 
     fn write(&self, identity: LogIdentity) -> io::Result<()> {
-        let content = Content { log: self.log.clone(), identity };
-        let json = serde_json::to_string(&content)?;
+        let mut json = serde_json::to_value(identity)?;
+        json["log"] = self.log.as_str().into();
+        let json = json.to_string();
         replace(&self.file, format!("{json}\n{:08x}\n", crc32c::crc32c(json.as_bytes())).as_bytes())
     }
 }
@@ -155,12 +144,9 @@ impl StateFile {
 fn append_line(path: &Path, line: &str) -> io::Result<()> {
     // The state files of other logs share the journal.
     let mut file = lock(path, LOCK_TIMEOUT)?;
-    let mut last = [b'\n'];
-    if file.seek(SeekFrom::End(0))? > 0 {
-        file.seek(SeekFrom::End(-1))?;
-        file.read_exact(&mut last)?;
-    }
-    let separator = if last == [b'\n'] { "" } else { "\n" };
+    let mut journal = Vec::new();
+    file.read_to_end(&mut journal)?;
+    let separator = if journal.last().is_none_or(|last| *last == b'\n') { "" } else { "\n" };
     file.write_all(format!("{separator}{line}\n").as_bytes())?;
     file.sync_all()?;
     sync_directory(directory_of(path))

@@ -7,89 +7,61 @@ use application::{
     PetStore,
     ports::{Fault, LogError, LogIdentity},
 };
-use tokio::{sync::Mutex, time};
+use tokio::{task::spawn_blocking, time};
 
 use crate::{file_owner::check_owner, output, store_url::StoreUrl};
 
 const RECORD_INTERVAL: Duration = Duration::from_secs(3);
 
-/// Updates the state file, if there is one.
-#[derive(Clone)]
-pub(crate) struct StateRecorder {
-    record: Option<Arc<StateFile>>,
-    last: Arc<Mutex<LastUpdate>>,
+/// Opens the state file of a node, if it has one, and reads the recorded log.
+pub(crate) fn open(
+    url: &StoreUrl,
+    state: Option<&Path>,
+) -> Result<(Option<Arc<StateFile>>, Option<LogIdentity>), LogError> {
+    let Some(directory) = state else { return Ok((None, None)) };
+    let Some(file) = state_file(url, directory)? else { return Ok((None, None)) };
+    file.prepare().map_err(|error| {
+        let advice = if matches!(file.read(), Ok(None)) {
+            "free some space if the disk is full, name another directory with --state, or pass --state none to run \
+             without a state file"
+        } else {
+            "make it a directory that this user can write to; with another --state or --state none, the node would \
+             accept any log"
+        };
+        let directory = directory.display();
+        Fault::CannotOpen.error(format!("the state file cannot be written to {directory} ({error}): {advice}"))
+    })?;
+    let recorded = file.read().map_err(|error| {
+        Fault::CannotOpen.error(format!(
+            "the state file {} cannot be used ({error}): restore it, or accept the log as it is with {}",
+            file.file().display(),
+            accept_command(url, directory)
+        ))
+    })?;
+    Ok((Some(Arc::new(file)), recorded))
 }
 
-#[derive(Default)]
-struct LastUpdate {
-    /// The recorded log. It is not recorded again, because the operator may have accepted another log in the meantime.
-    recorded: Option<LogIdentity>,
-    failure: LogOnce,
+/// Records the newest commit that the store has applied.
+pub(crate) async fn record(file: &Arc<StateFile>, store: &PetStore, failure: &mut LogOnce) {
+    let (Some(identity), file) = (store.identity(), file.clone()) else { return };
+    // A runtime that shuts down cancels the work.
+    let Ok(recorded) = spawn_blocking(move || file.advance(identity)).await else { return };
+    if failure.is_change(recorded.as_ref().err())
+        && let Err(error) = recorded
+    {
+        tracing::warn!(target: "petstore::service", %error, "cannot update the state file");
+    }
 }
 
-impl StateRecorder {
-    pub(crate) fn new(url: &StoreUrl, state: Option<&Path>) -> Result<Self, LogError> {
-        let none = Self { record: None, last: Arc::default() };
-        let Some(directory) = state else { return Ok(none) };
-        let Some(record) = state_file(url, directory)? else { return Ok(none) };
-        record.prepare().map_err(|error| {
-            let advice = if matches!(record.read(), Ok(None)) {
-                "free some space if the disk is full, name another directory with --state, or pass --state none to run \
-                 without a state file"
-            } else {
-                "make it a directory that this user can write to; with another --state or --state none, the node would \
-                 accept any log"
-            };
-            let directory = directory.display();
-            Fault::CannotOpen
-                .error(format!("the state file cannot be written to {directory} ({error}): {advice}"))
-        })?;
-        Ok(Self { record: Some(Arc::new(record)), last: Arc::default() })
-    }
-
-    pub(crate) fn read(&self, url: &StoreUrl) -> Result<Option<LogIdentity>, LogError> {
-        let Some(record) = &self.record else { return Ok(None) };
-        record.read().map_err(|error| {
-            let file = record.file();
-            let directory = file.parent().unwrap_or(Path::new("."));
-            Fault::CannotOpen.error(format!(
-                "the state file {} cannot be used ({error}): restore it, or accept the log as it is with {}",
-                file.display(),
-                accept_command(url, directory)
-            ))
-        })
-    }
-
-    /// Records the newest commit that the store has applied.
-    pub(crate) async fn record(&self, identity: Option<LogIdentity>) {
-        let (Some(identity), Some(record)) = (identity, self.record.clone()) else { return };
-        if self.last.lock().await.recorded == Some(identity) {
-            return;
-        }
-        let updated = tokio::task::spawn_blocking(move || record.advance(identity)).await;
-        // A runtime that shuts down cancels the work.
-        let Ok(updated) = updated else { return };
-        let mut last = self.last.lock().await;
-        if updated.is_ok() {
-            last.recorded = Some(identity);
-        }
-        if last.failure.is_change(updated.as_ref().err())
-            && let Err(error) = updated
-        {
-            tracing::warn!(target: "petstore::service", %error, "cannot update the state file");
-        }
-    }
-
-    /// Records the first commit, and then every few seconds and whenever the health changes, for as long as it is
-    /// polled. So a node that stops following its log records the newest commit that it has applied.
-    pub(crate) async fn run(self, store: Arc<PetStore>) {
-        let mut health = store.health_changes();
-        store.first_applied().await;
-        loop {
-            self.record(store.identity()).await;
-            // An error is impossible: the store holds the sender.
-            let _ = time::timeout(RECORD_INTERVAL, health.changed()).await;
-        }
+/// Records the first commit, and then every few seconds and whenever the health changes, for as long as it is
+/// polled. So a node that stops following its log records the newest commit that it has applied.
+pub(crate) async fn run(file: Arc<StateFile>, store: Arc<PetStore>) {
+    let (mut health, mut failure) = (store.health_changes(), LogOnce::default());
+    store.first_applied().await;
+    loop {
+        record(&file, &store, &mut failure).await;
+        // An error is impossible: the store holds the sender.
+        let _ = time::timeout(RECORD_INTERVAL, health.changed()).await;
     }
 }
 
@@ -113,6 +85,6 @@ pub(crate) fn state_file(url: &StoreUrl, directory: &Path) -> Result<Option<Stat
         return Err(Fault::CannotOpen.error(detail));
     }
     let record = StateFile::of(name, directory);
-    check_owner(record.file()).map_err(|error| Fault::CannotOpen.error(error))?;
+    check_owner(record.file())?;
     Ok(Some(record))
 }

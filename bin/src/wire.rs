@@ -11,6 +11,7 @@ use adapters::{
     event_log::{ReadPurpose, embedded::IN_USE, remote::RemoteLog},
     log_once::LogOnce,
     read_model::MemoryReadModel,
+    state_file::StateFile,
     system::SystemClock,
 };
 use application::{
@@ -25,7 +26,7 @@ use crate::{
     engines::{Backend, Location, Log, Source},
     file_owner::check_owner,
     output,
-    state_recorder::{StateRecorder, accept_command},
+    state_recorder::{self, accept_command},
     store_url::StoreUrl,
 };
 
@@ -99,7 +100,7 @@ pub(crate) fn engine_of(url: &StoreUrl) -> Result<(&'static Backend, String), Lo
     match url {
         StoreUrl::Engine { engine, place } => {
             if matches!(engine.location, Location::Path { .. }) {
-                check_owner(Path::new(place)).map_err(|error| Fault::CannotOpen.error(error))?;
+                check_owner(Path::new(place))?;
             }
             Ok((engine, place.clone()))
         }
@@ -141,7 +142,7 @@ pub(crate) async fn open_store(
     arguments: &ServeArguments,
     keys: &ApiKeys,
     progress: &Arc<ReplayProgress>,
-) -> Result<(PetStore, StateRecorder), LogError> {
+) -> Result<(PetStore, Option<Arc<StateFile>>), LogError> {
     let deadline = Instant::now() + START_TIMEOUT;
     let mut reported = LogOnce::default();
     loop {
@@ -161,28 +162,41 @@ async fn try_to_open_store(
     arguments: &ServeArguments,
     keys: &ApiKeys,
     progress: &Arc<ReplayProgress>,
-) -> Result<(PetStore, StateRecorder), LogError> {
-    let (url, required) = (&arguments.store.store, arguments.require_durability);
-    let pets_max = arguments.max_pets;
-    let recorder = StateRecorder::new(url, arguments.state_directory().as_deref())?;
-    let known = recorder.read(url)?;
+) -> Result<(PetStore, Option<Arc<StateFile>>), LogError> {
+    let url = &arguments.store.store;
+    let (state_file, known) = state_recorder::open(url, arguments.state_directory().as_deref())?;
     let log = open_known_log(url, known.map(LogIdentity::version)).await?;
-    let durability = log.durability();
-    if durability.level < required {
+    if let Err(error) = check(&*log, arguments, keys).await {
+        log.close().await;
+        return Err(error);
+    }
+    let options = Options {
+        required: arguments.require_durability,
+        known,
+        pets_max: arguments.max_pets,
+        progress: progress.clone(),
+        ..Options::new(url.access())
+    };
+    let read_model = Box::<MemoryReadModel>::default();
+    let store = PetStore::open(log, read_model, Arc::new(SystemClock), options).await?;
+    Ok((store, state_file))
+}
+
+/// Rejects a log that promises less than required, and a log with commits if there is no key file: a new one would
+/// reject every client.
+async fn check(log: &dyn EventLog, arguments: &ServeArguments, keys: &ApiKeys) -> Result<(), LogError> {
+    let (url, durability) = (&arguments.store.store, log.durability());
+    if durability.level < arguments.require_durability {
         return Err(Fault::CannotOpen.error(format!(
             "the store {url} promises less than --require-durability asks for ({})",
             durability.promise
         )));
     }
-    if let Err(error) = check_for_keys(&*log, arguments, keys).await {
-        log.close().await;
-        return Err(error);
+    if keys.is_loaded() || log.head().await? == Position::START {
+        return Ok(());
     }
-    let options =
-        Options { required, known, pets_max, progress: progress.clone(), ..Options::new(url.access()) };
-    let read_model = Box::<MemoryReadModel>::default();
-    let store = PetStore::open(log, read_model, Arc::new(SystemClock), options).await?;
-    Ok((store, recorder))
+    let missing = KeyFileError::Missing(arguments.keys.clone());
+    Err(Fault::CannotOpen.error(format!("the log {url} is not empty, but {missing}")))
 }
 
 /// Advice for a damaged log.
@@ -191,17 +205,13 @@ pub(crate) const DAMAGE_ADVICE: &str = "restore a backup, or copy the intact com
 
 /// Adds advice to the error of a log that is damaged or lacks the recorded commit.
 fn advise(error: LogError, arguments: &ServeArguments) -> LogError {
-    let advice = if error.fault == Fault::Damaged {
-        DAMAGE_ADVICE.to_owned()
-    } else if error.fault == Fault::AnotherLog
-        && let Some(state) = arguments.state_directory()
-    {
-        format!(
+    let advice = match (error.fault, arguments.state_directory()) {
+        (Fault::Damaged, _) => DAMAGE_ADVICE.to_owned(),
+        (Fault::AnotherLog, Some(state)) => format!(
             "restore the log, or accept it as it is with {}",
             accept_command(&arguments.store.store, &state)
-        )
-    } else {
-        return error;
+        ),
+        _ => return error,
     };
     error.fault.error(format!("{error}; {advice}"))
 }
@@ -226,22 +236,9 @@ pub(crate) fn issue_first_key(arguments: &ServeArguments, keys: &ApiKeys) -> any
     Ok(first_key)
 }
 
-/// Rejects a log that is not empty if there is no key file: a new one would reject every client.
-async fn check_for_keys(
-    log: &dyn EventLog,
-    arguments: &ServeArguments,
-    keys: &ApiKeys,
-) -> Result<(), LogError> {
-    if keys.is_loaded() || log.head().await? == Position::START {
-        return Ok(());
-    }
-    let (url, missing) = (&arguments.store.store, KeyFileError::Missing(arguments.keys.clone()));
-    Err(Fault::CannotOpen.error(format!("the log {url} is not empty, but {missing}")))
-}
-
 /// The key file at this path, unless root would work on a key file of another user.
 pub(crate) fn key_file(path: &Path) -> anyhow::Result<KeyFile> {
-    check_owner(path).map_err(anyhow::Error::msg)?;
+    check_owner(path)?;
     Ok(KeyFile::at(path))
 }
 

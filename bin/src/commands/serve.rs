@@ -14,9 +14,10 @@ use std::{
 use adapters::{
     access::api_keys::ApiKeys,
     http::{self, AppState, HttpSettings, ListenerSettings, Tls},
+    log_once::LogOnce,
 };
 use anyhow::{Context as _, anyhow, bail};
-use application::{Health, LogAccess, PetStore, ports::Fault};
+use application::{Health, LogAccess, ports::Fault};
 use sd_notify::NotifyState;
 use tokio::{
     net::TcpListener,
@@ -29,10 +30,11 @@ use tracing_subscriber::{Layer as _, layer::SubscriberExt as _, util::Subscriber
 
 use crate::{
     config::{LogFormat, ServeArguments, VERSION},
-    descriptors::{self, ConnectionShares},
+    descriptors,
     output::shell_quoted,
     service_manager,
     service_output::{self, ServiceOutput},
+    state_recorder,
     stop_signals::StopSignals,
     store_url::StoreUrl,
     wire,
@@ -42,9 +44,6 @@ type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// How long hanging threads may delay the exit of the process.
 const THREADS_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The maximum number of connections of the admin listener.
-const ADMIN_CONNECTIONS_MAX: usize = 100;
 
 /// How long the log may take to finish its last commit and to close, after the last request.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -82,36 +81,35 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
 
     let dropped_lines = output.stderr.error_counter();
     tokio::spawn(service_output::report_dropped_lines(dropped_lines.clone()));
-    let shares = share_descriptors(&arguments);
+    let (clients_max, admin_max) = descriptors::share(arguments.max_connections as usize);
     let public = ListenerSettings {
-        connections_max: shares.clients,
+        connections_max: clients_max,
         connections_per_address: arguments.connections_per_address.map(|most| most as usize),
         drain: arguments.drain,
     };
-    let admin = ListenerSettings { connections_max: shares.admin, connections_per_address: None, ..public };
+    let admin = ListenerSettings { connections_max: admin_max, connections_per_address: None, ..public };
     let settings = HttpSettings { public, admin, ..arguments.http_settings() };
     let dropped_log_lines = move || dropped_lines.dropped_lines() as u64;
     let state = Arc::new(AppState::new(keys.clone(), settings, tls.as_ref(), dropped_log_lines));
-    let listen_to_clients = || {
-        let (listener, address) = listen(arguments.listen, "--listen")?;
-        output.print_line(format_args!("petstore {VERSION} listens on {scheme}://{address}"));
-        anyhow::Ok((listener, address))
+    let serve_clients = || {
+        let serve = |listener, stopped| http::serve(listener, state.clone(), stopped);
+        let server = Server::start(arguments.listen, "--listen", serve)?;
+        output.print_line(format_args!("petstore {VERSION} listens on {scheme}://{}", server.address));
+        anyhow::Ok(server)
     };
-    let serve_clients = |(listener, address): (TcpListener, SocketAddr)| {
-        (RunningServer::start(|stopped| http::serve(listener, state.clone(), stopped)), address)
+    let early = (!arguments.listen_when_ready).then(serve_clients).transpose()?;
+    let serve_admin = |address| {
+        let serve = |listener, stopped| http::serve_admin(listener, state.clone(), stopped);
+        let server = Server::start(address, "--admin-listen", serve)?;
+        output.print_line(format_args!("probes, metrics and the log on {scheme}://{}", server.address));
+        anyhow::Ok(server)
     };
-    let early = (!arguments.listen_when_ready).then(listen_to_clients).transpose()?.map(serve_clients);
-    let mut admin = None;
-    if let Some(address) = arguments.admin_listen {
-        let (listener, address) = listen(address, "--admin-listen")?;
-        output.print_line(format_args!("probes, metrics and the log on {scheme}://{address}"));
-        admin = Some(RunningServer::start(|stopped| http::serve_admin(listener, state.clone(), stopped)));
-    }
+    let admin = arguments.admin_listen.map(serve_admin).transpose()?;
 
     // A separate task, so that a hanging close after a cancelled opening cannot block this one.
     let (options, loaded, progress) = (arguments.clone(), keys.clone(), state.replay.clone());
     let opening = tokio::spawn(async move { wire::open_store(&options, &loaded, &progress).await });
-    let (store, recorder) = tokio::select! {
+    let (store, state_file) = tokio::select! {
         opened = opening => opened.context("the store could not be opened")??,
         () = signals.received() => {
             tracing::info!(target: "petstore::service", "stopped");
@@ -119,24 +117,30 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
         }
     };
     let store = Arc::new(store);
-    let late = arguments.listen_when_ready.then(listen_to_clients).transpose()?;
+    let url = &arguments.store.store;
+    state.open(store.clone());
+    let server = early.map_or_else(serve_clients, Ok)?;
     // Nothing can fail any more: a failed start leaves no key file.
     let first_key = wire::issue_first_key(&arguments, &keys)?;
-    if first_key.is_none() {
-        warn_if_empty(&store, &arguments.store.store);
+    if first_key.is_none() && store.identity().is_none() && url.log_name().is_some() {
+        // A wrong URL looks like this, and there is no state file that could reject such a log.
+        tracing::warn!(
+            target: "petstore::service", store = %url,
+            "the log is empty: if it should hold pets, stop the service and check --store"
+        );
     }
-    tokio::spawn(recorder.clone().run(store.clone()));
+    if let Some(file) = &state_file {
+        tokio::spawn(state_recorder::run(file.clone(), store.clone()));
+    }
     tokio::spawn(advise_if_files_missing(store.health_changes(), arguments.clone()));
-    state.open(store.clone());
-    let (server, address) = early.or_else(|| late.map(serve_clients)).expect("one of them listens");
     tracing::info!(
         target: "petstore::service",
         pets = store.count(), position = store.log_position().position.0,
         durability = store.log().durability().promise,
         "ready"
     );
-    let (url, pets) = (format!("{scheme}://{address}"), store.count());
-    output.print_greeting(greeting(&arguments.store.store, &url, pets, first_key.as_deref()));
+    let address = format!("{scheme}://{}", server.address);
+    output.print_greeting(greeting(url, &address, store.count(), first_key.as_deref()));
     service_manager::notify(NotifyState::Ready).await;
     let listener = server.ended.abort_handle();
     tokio::spawn(service_manager::feed_watchdog(move || !listener.is_finished()));
@@ -157,15 +161,14 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
             admin.stop().await?;
         }
         let close = async {
-            recorder.record(store.identity()).await;
+            if let Some(file) = &state_file {
+                state_recorder::record(file, &store, &mut LogOnce::default()).await;
+            }
             store.close().await;
         };
-        match tokio::time::timeout(CLOSE_TIMEOUT, close).await {
-            Ok(()) => Ok(()),
-            Err(_) => bail!(
-                "the log could not be closed within {CLOSE_TIMEOUT:?}: a commit that was not acknowledged may be lost"
-            ),
-        }
+        tokio::time::timeout(CLOSE_TIMEOUT, close).await.map_err(|_| {
+            anyhow!("the log could not be closed within {CLOSE_TIMEOUT:?}: a commit that was not acknowledged may be lost")
+        })
     };
     tokio::select! {
         ended = shutdown => ended?,
@@ -173,17 +176,6 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
     }
     tracing::info!(target: "petstore::service", "stopped");
     Ok(())
-}
-
-/// Logs that the node has found no commit, and that it has no state file which could reject such a log. A wrong URL looks
-/// like this.
-fn warn_if_empty(store: &PetStore, url: &StoreUrl) {
-    if store.identity().is_none() && url.log_name().is_some() {
-        tracing::warn!(
-            target: "petstore::service", store = %url,
-            "the log is empty: if it should hold pets, stop the service and check --store"
-        );
-    }
 }
 
 /// Logs what to do once files of an embedded log are missing. Other logs have no open files.
@@ -207,22 +199,6 @@ async fn advise_if_files_missing(mut health: watch::Receiver<Health>, arguments:
     }
 }
 
-/// Raises the limit on open files, and divides it between the listeners.
-fn share_descriptors(arguments: &ServeArguments) -> ConnectionShares {
-    let limit = descriptors::raise_limit();
-    let clients = arguments.max_connections as usize;
-    let shares = descriptors::divide(limit, ConnectionShares { clients, admin: ADMIN_CONNECTIONS_MAX });
-    if shares.clients < clients {
-        tracing::warn!(
-            target: "petstore::service", connections_max = shares.clients,
-            wanted = clients,
-            open_files_max = limit,
-            "--max-connections is lowered by the limit on open files: raise that limit (ulimit -Hn, LimitNOFILE=)"
-        );
-    }
-    shares
-}
-
 /// Loads the certificate, if there is one, and reloads it when its files change.
 fn open_tls(arguments: &ServeArguments) -> anyhow::Result<Option<Arc<Tls>>> {
     let (Some(certificate), Some(key)) = (&arguments.tls_cert, &arguments.tls_key) else { return Ok(None) };
@@ -238,33 +214,25 @@ fn reload_on_hangup(keys: Arc<ApiKeys>, tls: Option<Arc<Tls>>) -> io::Result<()>
         while hangup.recv().await.is_some() {
             let (keys, tls) = (keys.clone(), tls.clone());
             // A hanging disk must delay only the next reload.
-            let read = spawn_blocking(move || {
-                let keys = keys.reload().err().map(|error| error.to_string());
-                let tls = tls.and_then(|tls| tls.reload().err()).map(|error| error.to_string());
-                let errors: Vec<_> = keys.into_iter().chain(tls).collect();
-                if errors.is_empty() {
-                    tracing::info!(
-                        target: "petstore::service",
-                        "SIGHUP: reloaded the key file and the certificate"
-                    );
-                } else {
-                    let error = errors.join("; ");
-                    tracing::warn!(target: "petstore::service", error, "SIGHUP: reload failed");
-                }
+            let reload = spawn_blocking(move || {
+                let (keys, tls) = (keys.reload(), tls.map_or(Ok(()), |tls| tls.reload()));
+                keys?;
+                anyhow::Ok(tls?)
             });
-            // A runtime that shuts down cancels the work, which is not an error.
-            let _ = read.await;
+            match reload.await {
+                Ok(Ok(())) => tracing::info!(
+                    target: "petstore::service",
+                    "SIGHUP: reloaded the key file and the certificate"
+                ),
+                Ok(Err(error)) => {
+                    tracing::warn!(target: "petstore::service", %error, "SIGHUP: reload failed");
+                }
+                // A runtime that shuts down cancels the work.
+                Err(_) => {}
+            }
         }
     });
     Ok(())
-}
-
-fn listen(address: SocketAddr, flag: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
-    let listener = http::listen(address).map_err(|error| {
-        anyhow!("cannot listen on {address}: {error}; choose another address or port with {flag}")
-    })?;
-    let address = listener.local_addr()?;
-    Ok((listener, address))
 }
 
 /// What a person needs first: the addresses, and at the first start the key and two commands that use it.
@@ -297,18 +265,26 @@ fn start_logging(arguments: &ServeArguments, stderr: &NonBlocking) {
     }));
 }
 
-/// A running server, with a handle to stop it.
-struct RunningServer {
+/// A running server. Dropping `stop` also stops it.
+struct Server {
+    address: SocketAddr,
     stop: oneshot::Sender<()>,
     ended: JoinHandle<()>,
 }
 
-impl RunningServer {
-    fn start<F: Future<Output = ()> + Send + 'static>(serve: impl FnOnce(Task) -> F) -> Self {
-        let (stop, stopped) = oneshot::channel();
+impl Server {
+    fn start<F: Future<Output = ()> + Send + 'static>(
+        address: SocketAddr,
+        flag: &str,
+        serve: impl FnOnce(TcpListener, Task) -> F,
+    ) -> anyhow::Result<Self> {
+        let listener = http::listen(address).map_err(|error| {
+            anyhow!("cannot listen on {address}: {error}; choose another address or port with {flag}")
+        })?;
+        let (address, (stop, stopped)) = (listener.local_addr()?, oneshot::channel());
         // Dropping the sender also stops the server.
-        let stopped = Box::pin(async { drop(stopped.await) });
-        Self { stop, ended: tokio::spawn(serve(stopped)) }
+        let ended = tokio::spawn(serve(listener, Box::pin(async { drop(stopped.await) })));
+        Ok(Self { address, stop, ended })
     }
 
     async fn stop(self) -> anyhow::Result<()> {
