@@ -3,10 +3,7 @@
 use std::slice;
 
 use sd_notify::NotifyState;
-use tokio::{
-    task::spawn_blocking,
-    time::{self, MissedTickBehavior},
-};
+use tokio::{task::spawn_blocking, time};
 
 /// Sends a message. A failure is not fatal.
 pub(crate) async fn notify(state: NotifyState<'static>) {
@@ -28,10 +25,8 @@ pub(crate) async fn notify(state: NotifyState<'static>) {
 pub(crate) async fn feed_watchdog(is_alive: impl Fn() -> bool) {
     let every = sd_notify::watchdog_enabled().map(|limit| limit / 2);
     let Some(every) = every.filter(|every| !every.is_zero()) else { return };
-    let mut interval = time::interval(every);
-    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while is_alive() {
         notify(NotifyState::Watchdog).await;
-        interval.tick().await;
+        time::sleep(every).await;
     }
 }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use chrono::{SecondsFormat, Utc};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 
@@ -45,29 +45,25 @@ impl ServiceOutput {
 
     /// Prints a line for programs.
     pub(crate) fn print_line(&self, line: impl Display) {
-        let line = line.to_string();
         match self.format {
             LogFormat::Text if self.is_terminal => {}
             LogFormat::Text => print(&self.stdout, line),
-            LogFormat::Json => print(&self.stdout, as_json("INFO", &line)),
+            LogFormat::Json => print(&self.stdout, as_json("INFO", line)),
         }
     }
 
     /// Prints the lines for people.
-    pub(crate) fn print_greeting(&self, lines: String) {
+    pub(crate) fn print_greeting(&self, lines: impl Display) {
         if self.is_terminal {
             print(&self.stdout, lines);
         }
     }
 
     pub(crate) fn print_error(&self, error: impl Display) {
-        print(
-            &self.stderr,
-            match self.format {
-                LogFormat::Text => format!("petstore: {error}"),
-                LogFormat::Json => as_json("ERROR", &error.to_string()),
-            },
-        );
+        match self.format {
+            LogFormat::Text => print(&self.stderr, format_args!("petstore: {error}")),
+            LogFormat::Json => print(&self.stderr, as_json("ERROR", error)),
+        }
     }
 
     /// Waits until the queued lines have been written, but not for a stalled reader.
@@ -82,17 +78,15 @@ impl ServiceOutput {
     }
 }
 
-fn print(stream: &NonBlocking, mut line: String) {
-    line.push('\n');
+fn print(stream: &NonBlocking, line: impl Display) {
     // One call for the whole line. It cannot fail: a line that does not fit is dropped.
-    let _ = stream.clone().write_all(line.as_bytes());
+    let _ = stream.clone().write_all(format!("{line}\n").as_bytes());
 }
 
 /// A line with the fields that every line of the log has.
-fn as_json(level: &str, text: &str) -> String {
+fn as_json(level: &str, text: impl Display) -> Value {
     let timestamp = Utc::now().to_rfc3339_opts(SecondsFormat::Micros, true);
-    json!({ "timestamp": timestamp, "level": level, "message": text, "target": "petstore::service" })
-        .to_string()
+    json!({ "timestamp": timestamp, "level": level, "message": text.to_string(), "target": "petstore::service" })
 }
 
 /// Logs the number of dropped lines when it has grown. The report is queued like any other line, so it is repeated until
