@@ -35,11 +35,6 @@ impl Load {
         Self { requests: STATUSES.map(create).into(), connections: 256 }
     }
 
-    /// Short, so that the compared servers are measured at almost the same time.
-    pub(crate) fn seconds(connections: usize) -> u32 {
-        if connections < 1_024 { 1 } else { 2 }
-    }
-
     pub(crate) fn measure(&self, server: SocketAddr, key: &str) -> Measured {
         let mut script = NamedTempFile::new().expect("a temporary file");
         let requests = self.requests.join(", ");
@@ -67,9 +62,10 @@ impl Load {
             "#
         )
         .expect("the script is written");
+        // Short, so that the compared servers are measured at almost the same time.
         let output = Command::new("wrk")
             .args(["--threads", "1", "--connections", &self.connections.to_string(), "--timeout", "30s"])
-            .args(["--duration", &format!("{}s", Self::seconds(self.connections)), "--script"])
+            .args(["--duration", &format!("{}s", 1 + self.connections / 1_024), "--script"])
             .arg(script.path())
             .arg(format!("http://{server}"))
             .output()

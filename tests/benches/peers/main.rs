@@ -124,7 +124,7 @@ fn run(Arguments { rounds, mut connections, pets, charts, .. }: Arguments) {
     println!("# Benchmark results\n");
     machine::print();
     println!(
-        "\n{pets} pets. Medians of {rounds} rounds of one second, of two from 1,024 connections on (lowest–highest)."
+        "\n{pets} pets. Medians of {rounds} rounds of one second, and one more for each 1,024 connections (lowest–highest)."
     );
     println!("A ratio is that of the two medians (lowest–highest of one round).");
     let open_files = machine::raise_open_files();
@@ -272,7 +272,8 @@ fn print_summary(servers: &Servers, creates: &[Point], rounds: usize) {
 impl Row {
     /// The median requests per second, as printed.
     fn rate(&self) -> f64 {
-        self.spread(|measured| measured.rate).figure.round()
+        let rate = self.spread(|measured| measured.rate).figure;
+        if rate < 100.0 { rate } else { rate.round() }
     }
 
     fn spread(&self, figure: fn(&Measured) -> f64) -> Spread {
