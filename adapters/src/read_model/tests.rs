@@ -70,6 +70,17 @@ proptest! {
 }
 
 #[test]
+fn ids_at_the_end_of_their_range_are_found() {
+    let pets = [i64::MAX - 3, i64::MAX - 1, i64::MAX].map(|id| pet(id, named("Rex")));
+    let model = holding(&pets);
+    for id in (0..6).map(|back| PetId::new(i64::MAX - back).unwrap()) {
+        assert_eq!(model.get(id), pets.iter().find(|pet| pet.id == id).cloned());
+        let query = ListPets { after: Some(id), ..Default::default() };
+        assert_eq!(model.list(&query), query.page_of(&pets));
+    }
+}
+
+#[test]
 fn a_rare_status_is_found_however_far_away_it_is() {
     let rare = |id| if id == 1 || id == 19_999 { Some(PetStatus::Sold) } else { None };
     let pets: Vec<_> = (1..=20_000).map(|id| pet(id, NewPet { status: rare(id), ..named("Rex") })).collect();
@@ -95,8 +106,8 @@ fn pages_reach_across_chunks() {
         }
         let expected: Vec<_> = pets.iter().filter(|pet| filter.selects(pet)).cloned().collect();
         assert_eq!(walked, expected, "{filter:?}");
-        // Chunks hold 4,096 pets.
-        for after in [4_095, 4_096, 4_097, 8_192, 9_999, 10_000, i64::MAX] {
+        // Chunks hold 1,024 pets.
+        for after in [1_023, 1_024, 1_025, 8_192, 9_999, 10_000, i64::MAX] {
             query.after = Some(PetId::new(after).unwrap());
             assert_eq!(model.list(&query), query.page_of(&pets), "{query:?}");
         }
