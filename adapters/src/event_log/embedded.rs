@@ -4,10 +4,10 @@
 //! owns the engine and its queue, reopening after an error, the high-water mark, reserved disk space, and the
 //! comparison of files with the disk after a failed sync.
 //!
-//! Reading order: this file (the public API), `engine` (the trait that an engine implements), `log_thread` (the thread
+//! Reading order: this file (the public API), `engine` (the traits that an engine implements), `log_thread` (the thread
 //! that writes, and its error handling), `opening` (the checks before a log is served). Then the parts: `layout` (the
-//! paths), `open_files` (detects deleted files), `high_water_mark`, `failed_sync`, `space`, `panics`, `reading`,
-//! `read_only` (also for a store that can no longer be opened).
+//! paths), `open_files` (detects deleted files), `high_water_mark`, `failed_sync`, `space`, `panics`, `read_only` (also
+//! for a store that can no longer be opened).
 
 mod copy;
 mod engine;
@@ -20,7 +20,6 @@ mod open_files;
 mod opening;
 mod panics;
 mod read_only;
-mod reading;
 mod space;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -52,18 +51,15 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub use copy::StoreCopy;
-pub use engine::{CloseMode, Engine, open_copy};
+pub use engine::{Engine, Records, Visit, damaged, missing};
 pub use io_error::io_error;
 pub use layout::{IN_USE, Layout, sync_files};
-pub use read_only::{FoundRecords, ReadOnlyLog};
-pub use reading::{Records, Visit, damaged, missing};
+pub use read_only::ReadOnlyLog;
 
-pub(crate) use copy::read_around_errors;
+pub(crate) use copy::{StoreCopy, read_around_errors};
+pub(crate) use engine::{check, discard, read_within};
 pub(crate) use high_water_mark::check_nothing_is_lost;
-pub(crate) use opening::{check, discard};
 pub(crate) use panics::{one_line, silence_panics};
-pub(crate) use reading::read_within;
 
 use high_water_mark::HighWaterMark;
 use log_thread::{LogThread, QueuedAppend};
@@ -241,7 +237,8 @@ impl<E: Engine> SharedState<E> {
         match &*self.engine.read() {
             // The engine shows a record before it is durable; readers must not see it until then.
             Some(engine) => read_within(engine, after, *self.head.borrow(), bound),
-            None => Err(self.why_closed()),
+            // It is taken out only while the log is closed.
+            None => Err(self.closed.read().clone().unwrap_or_else(stopped)),
         }
     }
 
@@ -250,11 +247,6 @@ impl<E: Engine> SharedState<E> {
             Some(error) => Err(error.clone()),
             None => Ok(*self.head.borrow()),
         }
-    }
-
-    fn why_closed(&self) -> LogError {
-        let being_opened = "the log is being reopened; try again in a moment";
-        self.closed.read().clone().unwrap_or_else(|| Fault::Unreachable.error(being_opened))
     }
 
     /// Wakes threads that hang inside the engine.

@@ -24,8 +24,8 @@ use application::ports::{Fault, LogError, Position, Record, StoredRecord, Versio
 use bytes::Bytes;
 
 use super::embedded::{
-    EmbeddedLog, Engine, FoundRecords, Layout, Records, Visit, check_nothing_is_lost, damaged, io_error,
-    one_line, silence_panics, sync_files,
+    EmbeddedLog, Engine, Layout, Records, Visit, check_nothing_is_lost, damaged, io_error, one_line,
+    silence_panics, sync_files,
 };
 use crate::private_files::{self, check, create_directories, if_exists};
 
@@ -90,15 +90,6 @@ impl Engine for Sled {
         synced.map_err(io_error("writing the log to the disk"))
     }
 
-    fn last(&self) -> Result<Version, LogError> {
-        let Some((key, _)) = self.db.last().map_err(log_error("reading the end of the log"))? else {
-            return Ok(Version::START);
-        };
-        let position = chunks::position_of(&key)
-            .ok_or_else(|| damaged(Position::START, "a key does not encode a position"))?;
-        Ok(self.assemble(position)?.0)
-    }
-
     fn append(&self, first: Position, records: &[Record]) -> Result<(), LogError> {
         let written = self.db.apply_batch(chunks::batch(first, records)).and_then(|()| self.db.flush());
         written.map_err(log_error("writing to the log"))?;
@@ -117,12 +108,22 @@ impl Engine for Sled {
         vec![("sync", "flush and fdatasync before every acknowledgement".to_owned())]
     }
 
-    fn salvage(layout: &Layout, acknowledged: Option<Version>) -> Result<FoundRecords, LogError> {
-        salvage::find(layout, acknowledged)
+    fn salvage(layout: &Layout, acknowledged: Option<Version>) -> Result<Option<Box<dyn Records>>, LogError> {
+        Ok(Some(Box::new(salvage::find(layout, acknowledged)?)))
     }
 }
 
 impl Records for Sled {
+    fn last(&self) -> Result<Version, LogError> {
+        let Some((key, _)) = self.db.last().map_err(log_error("reading the end of the log"))? else {
+            return Ok(Version::START);
+        };
+        let position = chunks::position_of(&key)
+            .ok_or_else(|| damaged(Position::START, "a key does not encode a position"))?;
+        let mut pairs = self.db.range(chunks::key(position, 0)..);
+        Ok(assemble(position, &mut pairs)?.0)
+    }
+
     fn visit(&self, after: Position, last: Position, visit: &mut Visit<'_>) -> Result<(), LogError> {
         let mut pairs = self.db.range(chunks::key(after.next(), 0)..chunks::key(last.next(), 0));
         for position in (after.0 + 1..=last.0).map(Position) {
@@ -152,10 +153,6 @@ impl Sled {
         let db = config.open().map_err(log_error("opening the log"))?;
         let file = private_files::open(&records(layout)).map_err(io_error("opening the log"))?;
         Ok(Self { db, file })
-    }
-
-    fn assemble(&self, position: Position) -> Result<(Version, Bytes), LogError> {
-        assemble(position, &mut self.db.range(chunks::key(position, 0)..chunks::key(position.next(), 0)))
     }
 }
 

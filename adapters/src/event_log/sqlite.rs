@@ -10,20 +10,16 @@ mod tests;
 
 use std::{
     io,
-    ops::ControlFlow,
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use application::ports::{Fault, LogError, Position, Record, Version};
+use application::ports::{LogError, Position, Record, Version};
 use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
-use super::embedded::{
-    CloseMode, EmbeddedLog, Engine, FoundRecords, Layout, Records as _, StoreCopy, check_nothing_is_lost,
-    io_error, open_copy,
-};
+use super::embedded::{EmbeddedLog, Engine, Layout, check_nothing_is_lost, io_error};
 use crate::private_files::{check, create_file, open};
 
 use connection::{READ_ONLY, READ_UNCHANGING, VERSION, WRITE, connect, holds_log, log_error};
@@ -50,8 +46,9 @@ pub type SqliteLog = EmbeddedLog<Sqlite>;
 /// An open database: one connection that writes, and one that reads.
 #[derive(Debug)]
 pub struct Sqlite {
-    writer: Mutex<Connection>,
+    /// Closed before the writer: SQLite closes the database with the last connection.
     reader: Mutex<Connection>,
+    writer: Mutex<Connection>,
     /// The write-ahead log.
     wal: PathBuf,
     /// The number of bytes written to it since the last checkpoint.
@@ -108,17 +105,17 @@ impl Engine for Sqlite {
         Ok(opened)
     }
 
-    /// Opens the database in place if the write-ahead log is empty: then SQLite needs neither locks nor an index.
-    /// Otherwise it opens a copy, because reading the write-ahead log needs an index, which is a file.
-    fn open_to_read(layout: &Layout, acknowledged: Version) -> Result<(Self, Option<StoreCopy>), LogError> {
+    /// Opens the database if the write-ahead log is empty: then SQLite needs neither locks nor an index. Reading the
+    /// write-ahead log needs an index, which is a file.
+    fn open_in_place(layout: &Layout) -> Result<Option<Self>, LogError> {
         let [wal, journal] = ["-wal", "-journal"].map(|ending| length(&layout.with_suffix(ending)));
         if length(&layout.path) > 0 && wal + journal == 0 {
             let writer = connect(&layout.path, READ_UNCHANGING)?;
             if holds_log(&writer, &layout.path)? {
-                return Ok((Self::new(layout, writer, READ_UNCHANGING)?, None));
+                return Self::new(layout, writer, READ_UNCHANGING).map(Some);
             }
         }
-        open_copy(layout, acknowledged)
+        Ok(None)
     }
 
     fn prepare(&self, layout: &Layout) -> Result<(), LogError> {
@@ -129,10 +126,6 @@ impl Engine for Sqlite {
             writer.pragma_update(None, "user_version", VERSION).map_err(log_error("writing to the log"))?;
         }
         Ok(())
-    }
-
-    fn last(&self) -> Result<Version, LogError> {
-        connection::last(&self.writer.lock())
     }
 
     fn append(&self, first: Position, records: &[Record]) -> Result<(), LogError> {
@@ -160,37 +153,22 @@ impl Engine for Sqlite {
         Ok(())
     }
 
+    fn checkpoint(&self) -> Result<(), LogError> {
+        // A reader would block the checkpoint.
+        let _reader = self.reader.lock();
+        connection::checkpoint(&self.writer.lock(), "TRUNCATE")
+    }
+
     fn durability_settings(&self) -> Vec<(&'static str, String)> {
         let facts =
             [("sqlite_version", rusqlite::version()), ("journal_mode", "wal"), ("synchronous", "FULL")];
         facts.map(|(setting, value)| (setting, value.to_owned())).into()
     }
 
-    fn close(self, mode: CloseMode) -> Result<(), LogError> {
-        // Close the reader first, because it would block the checkpoint.
-        drop(self.reader);
-        let writer = self.writer.into_inner();
-        let is_empty = match mode {
-            CloseMode::Checkpoint => connection::checkpoint(&writer, "TRUNCATE")?,
-            CloseMode::LeaveFiles => length(&self.wal) == 0,
-        };
-        connection::on_close(&writer, if is_empty { CloseMode::Checkpoint } else { CloseMode::LeaveFiles })
-    }
-
-    /// Reads a copy: SQLite may repair while it reads, and the damaged files must stay unchanged.
-    fn salvage(layout: &Layout, _: Option<Version>) -> Result<FoundRecords, LogError> {
-        if let Ok(false) = layout.path.try_exists() {
-            let detail =
-                format!("there is no file {}; put it back, or check the path", layout.path.display());
-            return Err(Fault::CannotOpen.error(detail));
-        }
-        let copy = StoreCopy::for_salvage::<Self>(layout)?;
+    fn open_damaged(copy: &Layout) -> Result<Self, LogError> {
         // A damaged header may name a size that no file can have; then SQLite reports the damage.
-        drop(pad(&copy.layout.path));
-        let salvaged = Self::new(&copy.layout, connect(&copy.layout.path, READ_ONLY)?, READ_ONLY)?;
-        // If the last position cannot be read, the records before the damage count. The caller adds the high-water mark.
-        let last = salvaged.last().map_or_else(|_| salvaged.last_before_damage(), |last| last.position);
-        Ok(FoundRecords { records: Box::new(salvaged), last, copy: Some(copy) })
+        drop(pad(&copy.path));
+        Self::new(copy, connect(&copy.path, READ_ONLY)?, READ_ONLY)
     }
 }
 
@@ -199,16 +177,12 @@ impl Sqlite {
         let (reader, wal) = (connect(&layout.path, reading)?, layout.with_suffix("-wal"));
         Ok(Self { writer: writer.into(), reader: reader.into(), written: length(&wal).into(), wal })
     }
+}
 
-    /// The last position before the first damage.
-    fn last_before_damage(&self) -> Position {
-        let mut last = Position::START;
-        // The error is the damage.
-        drop(self.visit(last, Position::MAX, &mut |record| {
-            last = record.position;
-            ControlFlow::Continue(())
-        }));
-        last
+impl Drop for Sqlite {
+    fn drop(&mut self) {
+        // Fails only if SQLite is misused.
+        drop(connection::keep_wal(self.writer.get_mut(), &self.wal));
     }
 }
 

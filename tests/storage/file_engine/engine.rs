@@ -87,12 +87,6 @@ impl Engine for FileEngine {
             .map_err(io_error("syncing the log"))
     }
 
-    fn last(&self) -> Result<Version, LogError> {
-        let index = self.index.lock().expect("nothing panics while it is locked");
-        let last = index.last().map(|frame| Version::at(Position(index.len() as u64), frame.commit));
-        Ok(last.unwrap_or(Version::START))
-    }
-
     fn append(&self, _: Position, records: &[Record]) -> Result<(), LogError> {
         let (mut bytes, mut frames) = (Vec::new(), Vec::new());
         for record in records {
@@ -113,6 +107,12 @@ impl Engine for FileEngine {
 }
 
 impl Records for FileEngine {
+    fn last(&self) -> Result<Version, LogError> {
+        let index = self.index.lock().expect("nothing panics while it is locked");
+        let last = index.last().map(|frame| Version::at(Position(index.len() as u64), frame.commit));
+        Ok(last.unwrap_or(Version::START))
+    }
+
     fn visit(&self, after: Position, last: Position, visit: &mut Visit<'_>) -> Result<(), LogError> {
         for position in (after.0 + 1..=last.0).map(Position) {
             let Some(frame) = self.frame(position) else { return Err(missing(position)) };

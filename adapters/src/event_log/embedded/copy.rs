@@ -14,32 +14,24 @@ use tempfile::{Builder, TempDir};
 use super::{engine::Engine, layout::Layout, space::Space};
 use crate::private_files::{DIRECTORY_MODE, create_file, if_exists, open_to_read};
 
-/// The number of bytes that are read at a time, and the number that are given up if they cannot be read: a page.
+/// The number of bytes that are copied at a time, and the number that are given up if they cannot be read: a page.
 const READ_BYTES: usize = 64 * 1024;
 const PAGE_BYTES: usize = 4 * 1024;
 
 /// A copy of the engine's files, without mark and lock. Dropping it deletes it.
 #[derive(Debug)]
-pub struct StoreCopy {
+pub(crate) struct StoreCopy {
     /// The paths of the copy.
-    pub layout: Layout,
+    pub(crate) layout: Layout,
     _directory: TempDir,
 }
 
+/// Copies the content of a file.
 type CopyFile = fn(&mut File, &mut File) -> io::Result<u64>;
 
 impl StoreCopy {
     /// Copies the store to the temporary directory.
-    pub fn temporary<E: Engine>(store: &Layout) -> Result<Self, LogError> {
-        Self::temporary_by::<E>(store, io::copy)
-    }
-
-    /// Copies what can be read of the store to the temporary directory.
-    pub fn for_salvage<E: Engine>(store: &Layout) -> Result<Self, LogError> {
-        Self::temporary_by::<E>(store, copy_around_errors)
-    }
-
-    fn temporary_by<E: Engine>(store: &Layout, copy: CopyFile) -> Result<Self, LogError> {
+    pub(super) fn temporary<E: Engine>(store: &Layout, copy: CopyFile) -> Result<Self, LogError> {
         let directory = Builder::new().permissions(Permissions::from_mode(DIRECTORY_MODE)).tempdir();
         directory.and_then(|directory| Self::make::<E>(store, directory, copy)).map_err(|error| {
             // Writes to the copy wait in memory, so this is a page of the store that the disk cannot read.
@@ -55,7 +47,7 @@ impl StoreCopy {
     }
 
     /// Copies the store to a new directory inside it.
-    pub fn in_store<E: Engine>(store: &Layout, name: &str) -> io::Result<Self> {
+    pub(crate) fn in_store<E: Engine>(store: &Layout, name: &str) -> io::Result<Self> {
         // A killed process may have left one.
         if_exists(fs::remove_dir_all(store.directory.join(name)))?;
         let mode = Permissions::from_mode(DIRECTORY_MODE);
@@ -82,7 +74,8 @@ impl StoreCopy {
     }
 }
 
-fn copy_around_errors(from: &mut File, to: &mut File) -> io::Result<u64> {
+/// Copies what can be read.
+pub(super) fn copy_around_errors(from: &mut File, to: &mut File) -> io::Result<u64> {
     let mut offset = 0;
     loop {
         let bytes = read_around_errors(from, offset, READ_BYTES)?;
@@ -98,26 +91,13 @@ fn copy_around_errors(from: &mut File, to: &mut File) -> io::Result<u64> {
 pub(crate) fn read_around_errors(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     let left = file.metadata()?.len().saturating_sub(offset);
     let mut bytes = vec![0; usize::try_from(left).map_or(len, |left| left.min(len))];
-    for (bytes, at) in bytes.chunks_mut(READ_BYTES).zip((offset..).step_by(READ_BYTES)) {
-        if read_exact(file, bytes, at)? {
-            continue;
-        }
-        for (page, at) in bytes.chunks_mut(PAGE_BYTES).zip((at..).step_by(PAGE_BYTES)) {
-            if !read_exact(file, page, at)? {
-                page.fill(0);
-            }
+    for (page, at) in bytes.chunks_mut(PAGE_BYTES).zip((offset..).step_by(PAGE_BYTES)) {
+        match file.read_exact_at(page, at) {
+            Err(error) if is_disk_error(&error) => page.fill(0),
+            read => read?,
         }
     }
     Ok(bytes)
-}
-
-/// Returns whether the disk can read these bytes.
-fn read_exact(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<bool> {
-    match file.read_exact_at(bytes, offset) {
-        Ok(()) => Ok(true),
-        Err(error) if is_disk_error(&error) => Ok(false),
-        Err(error) => Err(error),
-    }
 }
 
 fn is_disk_error(error: &io::Error) -> bool {

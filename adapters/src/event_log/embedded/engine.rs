@@ -1,19 +1,40 @@
-//! The trait that an embedded storage engine implements.
+//! The traits that an embedded storage engine implements, and the checks of every log that is opened.
 
 use std::{
     io,
+    ops::ControlFlow,
     path::{Path, PathBuf},
 };
 
-use application::ports::{LogError, Position, Record, Version};
+use application::ports::{Fault, LogError, Position, ReadBound, Record, StoredRecord, Version};
 
-use super::{copy::StoreCopy, layout::Layout, read_only::FoundRecords, reading::Records};
+use super::{high_water_mark::check_nothing_is_lost, layout::Layout, panics};
+
+/// Receives one record after another. Breaks to stop.
+pub type Visit<'a> = dyn FnMut(StoredRecord) -> ControlFlow<()> + 'a;
+
+/// A source of records: an engine, or salvaged files.
+pub trait Records: Send + Sync + 'static {
+    /// Returns the last commit, or [`Version::START`] if there is none.
+    fn last(&self) -> Result<Version, LogError>;
+
+    /// Passes records to `visit`, oldest first, until `visit` breaks: those after `after`, up to and including `last`. The
+    /// record at `last` exists.
+    fn visit(&self, after: Position, last: Position, visit: &mut Visit<'_>) -> Result<(), LogError>;
+
+    /// See [`LogSource::skip`](application::ports::LogSource::skip). Must not block.
+    fn skip(&self, damaged: Position) -> Position {
+        damaged.next()
+    }
+}
 
 /// A storage engine that keeps its files on this machine. Its methods may block: they are called on blocking threads.
 /// Those that open, read, write or close may panic: the panic becomes an error.
 ///
 /// One thread calls [`append`](Self::append) and [`maintain`](Self::maintain) while other threads read. After an error
 /// or a panic in either method, the engine must keep serving reads until it is closed and reopened.
+///
+/// Dropping the engine closes it. After an error, or if nothing was stored, that must leave the files unchanged.
 pub trait Engine: Records + Sized {
     /// The scheme of its URLs.
     const NAME: &'static str;
@@ -36,17 +57,14 @@ pub trait Engine: Records + Sized {
     /// log reaches `acknowledged` comes later.
     fn open(layout: &Layout, acknowledged: Version) -> Result<Self, LogError>;
 
-    /// Opens a log read-only, without changing its files. The default opens a copy.
-    fn open_to_read(layout: &Layout, acknowledged: Version) -> Result<(Self, Option<StoreCopy>), LogError> {
-        open_copy(layout, acknowledged)
+    /// Opens the log read-only, if that is possible without changing its files. Otherwise a copy is opened.
+    fn open_in_place(_layout: &Layout) -> Result<Option<Self>, LogError> {
+        Ok(None)
     }
 
     /// Creates missing files, and returns when everything in the log is durable. Called once the log is known to be
     /// complete.
     fn prepare(&self, layout: &Layout) -> Result<(), LogError>;
-
-    /// Returns the last commit, or [`Version::START`] for an empty log.
-    fn last(&self) -> Result<Version, LogError>;
 
     /// Stores the records, the first of them at `first`, which follows the last stored one. Returns when all of them are
     /// durable. A crash may leave a prefix of them.
@@ -60,41 +78,103 @@ pub trait Engine: Records + Sized {
         Ok(())
     }
 
+    /// Leaves as little work as possible to the next startup. Called before a log is closed to which records were
+    /// appended, all of them without an error.
+    fn checkpoint(&self) -> Result<(), LogError> {
+        Ok(())
+    }
+
     /// Wakes threads that hang inside the engine after a failed write. Must not block.
     fn unblock(&self) {}
 
     /// Returns the settings, with their values, on which the durability of a stored record depends.
     fn durability_settings(&self) -> Vec<(&'static str, String)>;
 
-    /// Closes the engine. The default drops it.
-    fn close(self, _mode: CloseMode) -> Result<(), LogError> {
+    /// Finds the readable records in the files of a store that may be damaged, without changing them. `None` if this
+    /// engine has to open a [damaged copy](Self::open_damaged).
+    fn salvage(
+        _layout: &Layout,
+        _acknowledged: Option<Version>,
+    ) -> Result<Option<Box<dyn Records>>, LogError> {
+        Ok(None)
+    }
+
+    /// Opens a copy of a store that may be damaged. Its records are read up to the first damage.
+    fn open_damaged(copy: &Layout) -> Result<Self, LogError> {
+        Self::open(copy, Version::START)
+    }
+}
+
+/// Returns the last commit, if no acknowledged commit is missing.
+pub(crate) fn check<E: Engine>(engine: &E, acknowledged: Version) -> Result<Version, LogError> {
+    let last = panics::reading("reading the end of the log", || engine.last())?;
+    let position = acknowledged.position;
+    let mut found = None;
+    if (Position::START.next()..=last.position).contains(&position) {
+        found = read_within(engine, position.before(), position, ReadBound::ONE)?[0].id;
+    }
+    check_nothing_is_lost(acknowledged, last.position, found)?;
+    Ok(last)
+}
+
+/// Closes an engine. A panic while it is dropped becomes an error.
+pub(super) fn close<E: Engine>(engine: E) -> Result<(), LogError> {
+    panics::writing("closing the log", || {
+        drop(engine);
         Ok(())
-    }
+    })
+}
 
-    /// Finds every readable record of a store that may be damaged, without changing the store. The default opens a copy
-    /// and reads up to the first damage.
-    fn salvage(layout: &Layout, _acknowledged: Option<Version>) -> Result<FoundRecords, LogError> {
-        let copy = StoreCopy::for_salvage::<Self>(layout)?;
-        let engine = Self::open(&copy.layout, Version::START)?;
-        let last = engine.last()?.position;
-        Ok(FoundRecords { records: Box::new(engine), last, copy: Some(copy) })
+/// Closes an engine that is not used any more. An error is expected, because the engine may have failed before.
+pub(crate) fn discard<E: Engine>(engine: E) {
+    if let Err(error) = close(engine) {
+        tracing::debug!(target: "petstore::storage", %error, "cannot close the engine");
     }
 }
 
-/// Opens a copy of the log in the temporary directory.
-pub fn open_copy<E: Engine>(
-    layout: &Layout,
-    acknowledged: Version,
-) -> Result<(E, Option<StoreCopy>), LogError> {
-    let copy = StoreCopy::temporary::<E>(layout)?;
-    Ok((E::open(&copy.layout, acknowledged)?, Some(copy)))
+/// Returns the records after `after` up to `last`, without gaps and within `bound`. The records before an error are
+/// returned first; the next read returns the error.
+pub(crate) fn read_within(
+    records: &dyn Records,
+    after: Position,
+    last: Position,
+    bound: ReadBound,
+) -> Result<Vec<StoredRecord>, LogError> {
+    let mut found: Vec<StoredRecord> = Vec::new();
+    if after >= last {
+        return Ok(found);
+    }
+    let mut room = bound.bytes;
+    let mut next = after.next();
+    let visited = panics::reading("reading the log", || {
+        records.visit(after, last, &mut |record| {
+            if record.position != next {
+                return ControlFlow::Break(());
+            }
+            next = next.next();
+            room = room.saturating_sub(record.bytes.len());
+            found.push(record);
+            if found.len() < bound.records && room > 0 {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        })
+    });
+    match visited {
+        _ if !found.is_empty() => Ok(found),
+        Err(error) => Err(error),
+        // A damaged page can hide records without an error.
+        Ok(()) => Err(missing(next)),
+    }
 }
 
-/// How an engine is closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CloseMode {
-    /// After successful commits: leave as little work as possible to the next startup.
-    Checkpoint,
-    /// After an error, or if nothing was stored: leave the files unchanged.
-    LeaveFiles,
+/// The error for a damaged record at `position`.
+pub fn damaged(position: Position, what: &str) -> LogError {
+    Fault::Damaged.error(format!("the commit at position {position} is damaged: {what}"))
+}
+
+/// The error for a missing record at `position`.
+pub fn missing(position: Position) -> LogError {
+    Fault::Damaged.error(format!("the commit at position {position} is missing"))
 }

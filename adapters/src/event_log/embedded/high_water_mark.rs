@@ -50,7 +50,6 @@ pub(super) struct HighWaterMark {
 /// Slots lie on separate pages, so that no write can touch both.
 const SLOT_DISTANCE: u64 = 4_096;
 const SLOTS: usize = 2;
-const BOTH_DAMAGED: &str = "is damaged in both of its slots";
 const MAGIC: &[u8; 8] = b"petmark1";
 const SLOT_LEN: usize = MAGIC.len() + 8 + 16 + 4;
 
@@ -65,17 +64,27 @@ impl HighWaterMark {
 
     /// Opens the mark, or returns `None` if it does not exist.
     pub(super) fn open(path: &Path) -> Result<Option<Self>, LogError> {
-        let Some(file) = opened(path, private_files::open(path))? else { return Ok(None) };
-        // The previous process may have ended before it synced.
-        file.sync_data().map_err(|error| cannot_open(path, &error))?;
-        let (slot, version) = newest(&file).ok_or_else(|| end_unknown(path, BOTH_DAMAGED))?;
-        Ok(Some(Self { file, version, slot: SLOTS - 1 - slot, synced: true }))
+        let mark = Self::find(path, private_files::open)?;
+        if let Some(mark) = &mark {
+            // The previous process may have ended before it synced.
+            mark.file.sync_data().map_err(|error| cannot_open(path, &error))?;
+        }
+        Ok(mark)
     }
 
     /// Reads the mark without opening it for writing, or returns `None` if it does not exist.
     pub(super) fn read(path: &Path) -> Result<Option<Version>, LogError> {
-        let Some(file) = opened(path, private_files::open_to_read(path))? else { return Ok(None) };
-        newest(&file).map(|(_, mark)| Some(mark)).ok_or_else(|| end_unknown(path, BOTH_DAMAGED))
+        Ok(Self::find(path, private_files::open_to_read)?.map(|mark| mark.version))
+    }
+
+    fn find(path: &Path, open: fn(&Path) -> io::Result<File>) -> Result<Option<Self>, LogError> {
+        let file = private_files::if_exists(open(path)).map_err(|error| cannot_open(path, &error))?;
+        let Some(file) = file else { return Ok(None) };
+        // The newest mark counts.
+        let marks = (0..SLOTS).filter_map(|slot| Some((slot, read_slot(&file, slot)?)));
+        let newest = marks.max_by_key(|(_, mark)| mark.position);
+        let (slot, version) = newest.ok_or_else(|| end_unknown(path, "is damaged in both of its slots"))?;
+        Ok(Some(Self { file, version, slot: SLOTS - 1 - slot, synced: true }))
     }
 
     /// Raises the mark. The new mark survives the process; [`sync`](Self::sync) makes it survive a power cut.
@@ -115,21 +124,11 @@ pub(super) fn end_unknown(path: &Path, what: &str) -> LogError {
     ))
 }
 
-fn opened(path: &Path, file: io::Result<File>) -> Result<Option<File>, LogError> {
-    private_files::if_exists(file).map_err(|error| cannot_open(path, &error))
-}
-
 fn cannot_open(path: &Path, error: &io::Error) -> LogError {
     Fault::CannotOpen.error(format!(
         "the high-water mark {} cannot be opened: {error}; check the disk, and run as the user that owns the store",
         path.display()
     ))
-}
-
-/// The newest mark in the file, and its slot.
-fn newest(file: &File) -> Option<(usize, Version)> {
-    let marks = (0..SLOTS).filter_map(|slot| Some((slot, read_slot(file, slot)?)));
-    marks.max_by_key(|(_, mark)| mark.position)
 }
 
 fn write_slot(file: &File, slot: usize, mark: Version) -> io::Result<()> {

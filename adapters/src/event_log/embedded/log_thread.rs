@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use super::{
     SharedState,
-    engine::{CloseMode, Engine},
+    engine::{Engine, close, discard},
     failed_sync,
     io_error::io_error,
     open_files::OpenFiles,
@@ -70,7 +70,8 @@ impl<E: Engine> LogThread<E> {
         let store = opening::open_store::<E>(path)?;
         let (engine, last, files) = opening::open_engine(&store)?;
         let shared = Arc::new(SharedState::new(engine, &store.layout, last.position));
-        let changed = store.is_new;
+        // An empty log may be new.
+        let changed = last == Version::START;
         let (maintained, state) = (Instant::now(), ThreadState::Open);
         let mut thread = Self { store, files, maintained, changed, state, shared };
         thread.continue_from(last)?;
@@ -289,16 +290,14 @@ impl<E: Engine> LogThread<E> {
 
     fn close(mut self) {
         *self.shared.closed.write() = Some(stopped());
-        let closed = match self.state {
-            ThreadState::Open | ThreadState::Full if self.changed => {
-                let settled = self.store.mark.settle().map_err(io_error("writing the high-water mark"));
-                settled.and_then(|()| self.close_engine(CloseMode::Checkpoint))
-            }
-            ThreadState::Open | ThreadState::Full => self.close_engine(CloseMode::LeaveFiles),
+        match self.state {
+            ThreadState::Open | ThreadState::Full => {}
             // The next startup checks everything.
-            ThreadState::Failed { .. } | ThreadState::Lost => Ok(()),
-        };
-        if let Err(error) = closed {
+            ThreadState::Failed { .. } | ThreadState::Lost => return self.discard_engine(),
+        }
+        let settled = if self.changed { self.settle() } else { Ok(()) };
+        let closed = self.take_engine().map_or(Ok(()), close);
+        if let Err(error) = settled.and(closed) {
             failed_sync::write_marker_if_possible(&self.store.layout.not_synced);
             tracing::warn!(
                 target: "petstore::storage",
@@ -306,16 +305,16 @@ impl<E: Engine> LogThread<E> {
                 "closing the log failed; every acknowledged commit is durable"
             );
         }
-        self.discard_engine();
     }
 
-    fn close_engine(&self, mode: CloseMode) -> Result<(), LogError> {
-        self.take_engine().map_or(Ok(()), |engine| opening::close(engine, mode))
+    fn settle(&mut self) -> Result<(), LogError> {
+        self.store.mark.settle().map_err(io_error("writing the high-water mark"))?;
+        self.with_engine("closing the log", Engine::checkpoint)
     }
 
     fn discard_engine(&self) {
         if let Some(engine) = self.take_engine() {
-            opening::discard(engine);
+            discard(engine);
         }
     }
 

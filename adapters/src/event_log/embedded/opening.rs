@@ -2,14 +2,13 @@
 
 use std::{
     fs::{self, File},
-    ops::ControlFlow,
     path::{Path, PathBuf},
 };
 
-use application::ports::{Fault, LogError, Position, Version};
+use application::ports::{Fault, LogError, Version};
 
 use super::{
-    engine::{CloseMode, Engine},
+    engine::{Engine, check, discard},
     failed_sync,
     high_water_mark::{self, HighWaterMark},
     io_error::io_error,
@@ -22,7 +21,6 @@ use crate::private_files::sync_directory;
 pub(super) struct LockedStore {
     pub(super) layout: Layout,
     pub(super) mark: HighWaterMark,
-    pub(super) is_new: bool,
     lock: File,
 }
 
@@ -36,22 +34,19 @@ pub(super) fn files_of<E: Engine>(layout: &Layout) -> Result<Vec<PathBuf>, LogEr
 pub(super) fn open_store<E: Engine>(path: &Path) -> Result<LockedStore, LogError> {
     let layout = E::layout(path);
     layout.check_kind()?;
-    let exists = || {
-        files_of::<E>(&layout)?;
-        panics::reading("looking for the log", || E::exists(&layout))
-    };
+    files_of::<E>(&layout)?;
+    let exists = || panics::reading("looking for the log", || E::exists(&layout));
     if layout.path.is_file() && !layout.lock.exists() {
         // Reject another kind of file before creating a lock file next to it.
         exists()?;
     }
     let lock = layout.lock()?;
-    files_of::<E>(&layout)?;
-    let (mark, is_new) = match HighWaterMark::open(&layout.mark)? {
-        Some(mark) => (mark, false),
+    let mark = match HighWaterMark::open(&layout.mark)? {
+        Some(mark) => mark,
         None if exists()? => return Err(high_water_mark::end_unknown(&layout.mark, "is missing")),
-        None => (HighWaterMark::create(&layout.mark).map_err(io_error("creating the store"))?, true),
+        None => HighWaterMark::create(&layout.mark).map_err(io_error("creating the store"))?,
     };
-    Ok(LockedStore { layout, mark, is_new, lock })
+    Ok(LockedStore { layout, mark, lock })
 }
 
 /// Opens the engine, and checks that its log is durable and complete. Also returns the last commit and the open files.
@@ -98,36 +93,5 @@ fn try_to_open<E: Engine>(
             discard(engine);
             Err(error)
         }
-    }
-}
-
-/// Returns the last commit, if no acknowledged commit is missing.
-pub(crate) fn check<E: Engine>(engine: &E, acknowledged: Version) -> Result<Version, LogError> {
-    let position = acknowledged.position;
-    let (last, found) = panics::reading("reading the end of the log", || {
-        let last = engine.last()?;
-        let mut found = None;
-        if (Position::START.next()..=last.position).contains(&position) {
-            engine.visit(position.before(), position, &mut |record| {
-                found = record.id;
-                ControlFlow::Break(())
-            })?;
-        }
-        Ok((last, found))
-    })?;
-    high_water_mark::check_nothing_is_lost(acknowledged, last.position, found)?;
-    Ok(last)
-}
-
-/// Closes an engine. A panic while it is dropped becomes an error.
-pub(crate) fn close<E: Engine>(engine: E, mode: CloseMode) -> Result<(), LogError> {
-    panics::writing("closing the log", || engine.close(mode))
-}
-
-/// Closes an engine that is not used any more, and leaves its files as they are. An error is expected, because the
-/// engine may have failed before.
-pub(crate) fn discard<E: Engine>(engine: E) {
-    if let Err(error) = close(engine, CloseMode::LeaveFiles) {
-        tracing::debug!(target: "petstore::storage", %error, "cannot close the engine");
     }
 }

@@ -1,7 +1,7 @@
 //! A read-only log, of an intact store or of the intact records of a damaged one. It changes no files, so it works on a
 //! read-only disk.
 
-use std::{fs::File, path::Path, sync::Arc};
+use std::{fs::File, io, ops::ControlFlow, path::Path, sync::Arc};
 
 use application::{
     ports::{Durability, Fault, LogError, LogSource, Position, ReadBound, StoredRecord, Version},
@@ -11,32 +11,23 @@ use async_trait::async_trait;
 use tokio::task;
 
 use super::{
-    copy::StoreCopy,
+    copy::{StoreCopy, copy_around_errors},
     durability_of,
-    engine::Engine,
+    engine::{Engine, Records, check, discard, read_within},
     high_water_mark::{self, HighWaterMark},
-    opening::{check, discard, files_of},
+    opening::files_of,
     panics,
-    reading::{Records, read_within},
 };
 use crate::event_log::volatile;
 
 /// A store opened read-only. While it is held, no process can open the store for writing,
 /// provided that the lock could be taken.
 pub struct ReadOnlyLog {
-    /// The records, and the lock, if there is a readable lock file.
-    source: Arc<(FoundRecords, Option<File>)>,
-    durability: Durability,
-}
-
-/// The records of a store, which may be damaged. Fields are dropped in order: the records before the copy.
-pub struct FoundRecords {
-    /// The records that can be read.
-    pub records: Box<dyn Records>,
+    /// The records, the copy that is read, if there is one, and the lock, if it could be taken. Dropped in this order.
+    source: Arc<(Box<dyn Records>, Option<StoreCopy>, Option<File>)>,
     /// The last position that the store is known to have had.
-    pub last: Position,
-    /// The copy that is read, if the engine has made one.
-    pub copy: Option<StoreCopy>,
+    last: Position,
+    durability: Durability,
 }
 
 impl ReadOnlyLog {
@@ -52,56 +43,81 @@ impl ReadOnlyLog {
             return Err(Fault::CannotOpen.error(detail));
         }
         let doing = format!("opening the store {}", layout.path.display());
-        let open = || E::open_to_read(&layout, mark.unwrap_or(Version::START));
-        let (engine, copy) = panics::reading(&doing, open)?;
+        let (engine, copy) = panics::reading(&doing, || match E::open_in_place(&layout)? {
+            Some(engine) => Ok((engine, None)),
+            None => {
+                let copy = StoreCopy::temporary::<E>(&layout, io::copy)?;
+                Ok((E::open(&copy.layout, mark.unwrap_or(Version::START))?, Some(copy)))
+            }
+        })?;
         let last = mark
             .ok_or_else(|| high_water_mark::end_unknown(&layout.mark, "is missing"))
             .and_then(|mark| check(&engine, mark));
-        match last {
-            Ok(last) => {
-                let durability = durability_of(&engine, &layout);
-                let found = FoundRecords { records: Box::new(engine), last: last.position, copy };
-                Ok(Self { source: Arc::new((found, lock)), durability })
-            }
+        let last = match last {
+            Ok(last) => last.position,
             Err(error) => {
                 discard(engine);
-                Err(error)
+                return Err(error);
             }
-        }
+        };
+        let durability = durability_of(&engine, &layout);
+        Ok(Self { source: Arc::new((Box::new(engine), copy, lock)), last, durability })
     }
 
     /// Finds the readable records of the store at `path`, which may be damaged. Blocks.
     pub fn salvage<E: Engine>(path: impl AsRef<Path>) -> Result<SalvagedLog, LogError> {
         let layout = E::layout(path.as_ref());
         let lock = layout.lock_shared()?;
-        let acknowledged = HighWaterMark::read(&layout.mark).ok().flatten();
-        let mut found = panics::reading("salvaging the log", || E::salvage(&layout, acknowledged))?;
-        let last_known = acknowledged.map_or(found.last, |mark| mark.position.max(found.last));
-        found.last = last_known;
+        if let Ok(false) = layout.path.try_exists() {
+            let detail =
+                format!("there is no file {}; put it back, or check the path", layout.path.display());
+            return Err(Fault::CannotOpen.error(detail));
+        }
+        let mark = HighWaterMark::read(&layout.mark).ok().flatten();
+        let (records, last, copy) = panics::reading("salvaging the log", || {
+            let (records, copy) = match E::salvage(&layout, mark)? {
+                Some(records) => (records, None),
+                None => {
+                    let copy = StoreCopy::temporary::<E>(&layout, copy_around_errors)?;
+                    (Box::new(E::open_damaged(&copy.layout)?) as Box<dyn Records>, Some(copy))
+                }
+            };
+            // If the last position cannot be read, the records before the damage count.
+            let last = records.last().map_or_else(|_| last_before_damage(&*records), |last| last.position);
+            Ok((records, last, copy))
+        })?;
+        let last = mark.map_or(last, |mark| mark.position.max(last));
         let durability = volatile("salvage", "read-only: the intact records of a damaged store");
-        let log = Self { source: Arc::new((found, lock)), durability };
+        let log = Arc::new(Self { source: Arc::new((records, copy, lock)), last, durability });
         // Without a mark, missing commits at the end cannot be detected.
-        Ok(SalvagedLog { log: Arc::new(log), last_known, end_is_known: acknowledged.is_some() })
+        Ok(SalvagedLog { log, last_known: last, end_is_known: mark.is_some() })
     }
+}
+
+fn last_before_damage(records: &dyn Records) -> Position {
+    let mut last = Position::START;
+    // The error is the damage.
+    drop(records.visit(last, Position::MAX, &mut |record| {
+        last = record.position;
+        ControlFlow::Continue(())
+    }));
+    last
 }
 
 #[async_trait]
 impl LogSource for ReadOnlyLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
-        let source = self.source.clone();
-        let read = task::spawn_blocking(move || {
-            let (found, _) = &*source;
-            read_within(&*found.records, after, found.last, bound)
-        });
+        let (source, last) = (self.source.clone(), self.last);
+        let read = task::spawn_blocking(move || read_within(&*source.0, after, last, bound));
         read.await.expect("a panic while reading becomes an error")
     }
 
     async fn head(&self) -> Result<Position, LogError> {
-        Ok(self.source.0.last)
+        Ok(self.last)
     }
 
     async fn skip(&self, damaged: Position) -> Result<Position, LogError> {
-        Ok(self.source.0.records.skip(damaged))
+        Ok(self.source.0.skip(damaged))
     }
 
     fn durability(&self) -> Durability {

@@ -1,5 +1,6 @@
 //! Entry points for fuzzing: the parsers of bytes that a damaged disk may return.
 
+use ::sled::Serialize as _;
 use application::ports::{CommitId, Position, Version};
 use uuid::Uuid;
 
@@ -26,20 +27,12 @@ pub fn check_chunk(bytes: &[u8]) {
 pub fn check_segment(bytes: &[u8]) {
     let number = inspect::segment_number(bytes).unwrap_or_default();
     assert!(inspect::open_end(bytes, number).is_none_or(|end| end <= inspect::SEGMENT));
-    if let Some((message, number)) = with_checksum(bytes) {
-        let whole = inspect::KINDS.contains(&bytes[0]).then_some((bytes[0], message.len()));
-        assert_eq!(inspect::message(&message, number), whole);
-    }
-}
-
-/// The message with these fields and payload, and the number of its segment.
-fn with_checksum(bytes: &[u8]) -> Option<(Vec<u8>, u64)> {
-    let mut payload = bytes.get(1..)?;
-    let len = usize::try_from(inspect::varint(&mut payload)?).ok()?;
-    let number = inspect::varint(&mut payload)?;
-    inspect::varint(&mut payload)?;
-    let header = &bytes[..bytes.len() - payload.len()];
-    let payload = payload.get(..len)?;
-    let checksum = !crc32fast::hash(&[payload, header].concat());
-    Some(([&checksum.to_le_bytes(), header, payload].concat(), number))
+    let Some(([kind, page, number @ ..], payload)) = bytes.split_first_chunk::<10>() else { return };
+    let (len, number) = (payload.len() as u64, u64::from_le_bytes(*number));
+    let varints = [len, number, u64::from(*page)].map(|number| number.serialize());
+    let header = [&[*kind][..], &varints.concat()].concat();
+    let checksum = !crc32fast::hash(&[payload, &header].concat());
+    let message = [&checksum.to_le_bytes()[..], &header, payload].concat();
+    let whole = inspect::KINDS.contains(kind).then_some((*kind, message.len()));
+    assert_eq!(inspect::message(&message, number), whole);
 }

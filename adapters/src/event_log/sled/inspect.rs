@@ -8,15 +8,16 @@
 //!
 //! The format of the file (sled 0.34, pinned): it consists of slots that hold one segment each. A segment has a header
 //! (checksum, log sequence number) and messages up to a closing one; the newest segment has no closing message. A
-//! message has a checksum, a kind, its length, the number of its segment and a page. All but the first two are varints.
+//! message has a checksum, a kind, its length, the number of its segment and a page. All but the first two are varints,
+//! which sled itself decodes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
-    io,
-    os::unix::fs::FileExt as _,
+    io::{self, Read as _, Seek as _, SeekFrom},
 };
 
+use ::sled::{MAX_MSG_HEADER_LEN, SEG_HEADER_LEN, Serialize as _};
 use application::ports::{LogError, Position, ReadBound, Version};
 
 use super::{Sled, chunks, records};
@@ -28,9 +29,6 @@ use crate::{
 /// The size of sled's segments: its default. A file cannot be read with a different size.
 pub(super) const SEGMENT: usize = 512 * 1024;
 
-const SEGMENT_HEADER: usize = 20;
-/// No message starts in the last bytes of a segment, because its header might not fit.
-const MESSAGE_HEADER_MAX: usize = 32;
 const KIND_CLOSING: u8 = 2;
 pub(super) const KINDS: std::ops::RangeInclusive<u8> = 1..=11;
 
@@ -80,7 +78,7 @@ pub(super) fn first_suspect_offset(layout: &Layout, mark: Version) -> io::Result
     let len = file.metadata()?.len();
     let mut segments = BTreeMap::new();
     for offset in (0..len).step_by(SEGMENT) {
-        let header = read(&file, offset, SEGMENT_HEADER)?;
+        let header = read(&file, offset, SEG_HEADER_LEN)?;
         let suspect = match segment_number(&header) {
             Some(number) => segments.insert(number, offset).is_some(),
             // Unused slots hold only zeros.
@@ -130,25 +128,18 @@ fn holds<'a>(file: &File, offsets: impl Iterator<Item = &'a u64>, mark: Version)
     Ok(false)
 }
 
-pub(super) fn read(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; len];
-    let mut filled = 0;
-    while filled < len {
-        match file.read_at(&mut bytes[filled..], offset + filled as u64) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    bytes.truncate(filled);
+/// Reads up to `len` bytes, fewer at the end of the file.
+fn read(mut file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(len);
+    file.seek(SeekFrom::Start(offset))?;
+    file.take(len as u64).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
 /// The number of the segment in the slot, if its header is intact.
 pub(super) fn segment_number(slot: &[u8]) -> Option<u64> {
     const SEQUENCE_MASK: u64 = 0x7FFF_FFFF_FFFF_FFFF;
-    let (checksum, rest) = slot.get(..SEGMENT_HEADER)?.split_first_chunk::<4>()?;
+    let (checksum, rest) = slot.get(..SEG_HEADER_LEN)?.split_first_chunk::<4>()?;
     let sequence = u64::from_le_bytes(*rest.first_chunk()?) ^ SEQUENCE_MASK;
     let sound = u32::from_le_bytes(*checksum) == !crc32fast::hash(rest);
     sound.then_some(sequence / SEGMENT as u64)
@@ -156,8 +147,9 @@ pub(super) fn segment_number(slot: &[u8]) -> Option<u64> {
 
 /// The end of the messages in a segment, or `None` if a closing message or the end of the slot ends them.
 pub(super) fn open_end(slot: &[u8], number: u64) -> Option<usize> {
-    let mut at = SEGMENT_HEADER;
-    while at + MESSAGE_HEADER_MAX <= SEGMENT {
+    let mut at = SEG_HEADER_LEN;
+    // No message starts in the last bytes of a segment, because its header might not fit.
+    while at + MAX_MSG_HEADER_LEN <= SEGMENT {
         match message(slot.get(at..).unwrap_or_default(), number) {
             Some((KIND_CLOSING, _)) => return None,
             Some((_, len)) => at += len,
@@ -169,38 +161,25 @@ pub(super) fn open_end(slot: &[u8], number: u64) -> Option<usize> {
 
 /// The kind and the length of the message at the start of `bytes`, if it is intact and belongs to the segment.
 pub(super) fn message(bytes: &[u8], number: u64) -> Option<(u8, usize)> {
-    let (checksum, rest) = bytes.split_first_chunk::<4>()?;
-    let (kind, mut rest) = rest.split_first()?;
-    let len = usize::try_from(varint(&mut rest)?).ok()?;
-    let in_segment = varint(&mut rest)?;
-    varint(&mut rest)?;
-    if !KINDS.contains(kind) || in_segment != number {
+    // A header has at most this length. sled reads beyond the end of a shorter one.
+    let mut header = [0; MAX_MSG_HEADER_LEN];
+    let available = bytes.len().min(header.len());
+    header[..available].copy_from_slice(&bytes[..available]);
+    let mut rest = &header[..];
+    let checksum = u32::deserialize(&mut rest).ok()?;
+    let kind = u8::deserialize(&mut rest).ok()?;
+    let len = u64::deserialize(&mut rest).ok()?;
+    let in_segment = u64::deserialize(&mut rest).ok()?;
+    let _page = u64::deserialize(&mut rest).ok()?;
+    if !KINDS.contains(&kind) || in_segment != number {
         return None;
     }
-    let header = &bytes[4..bytes.len() - rest.len()];
+    let start = header.len() - rest.len();
+    let end = start.checked_add(usize::try_from(len).ok()?)?;
     let mut hasher = crc32fast::Hasher::new();
-    hasher.update(rest.get(..len)?);
-    hasher.update(header);
-    let sound = u32::from_le_bytes(*checksum) == !hasher.finalize();
-    sound.then_some((*kind, 4 + header.len() + len))
-}
-
-/// Decodes a number in the encoding of SQLite 4, which sled uses, and advances `bytes`.
-pub(super) fn varint(bytes: &mut &[u8]) -> Option<u64> {
-    let (first, rest) = bytes.split_first()?;
-    let (value, used) = match *first {
-        small @ 0..=240 => (u64::from(small), 0),
-        high @ 241..=248 => (240 + 256 * (u64::from(high) - 241) + u64::from(*rest.first()?), 1),
-        249 => (2_288 + 256 * u64::from(*rest.first()?) + u64::from(*rest.get(1)?), 2),
-        size @ 250.. => {
-            let used = usize::from(size) - 247;
-            let mut number = [0; 8];
-            number[..used].copy_from_slice(rest.get(..used)?);
-            (u64::from_le_bytes(number), used)
-        }
-    };
-    *bytes = &rest[used..];
-    Some(value)
+    hasher.update(bytes.get(start..end)?);
+    hasher.update(&bytes[4..start]);
+    (checksum == !hasher.finalize()).then_some((kind, end))
 }
 
 /// The sequence number up to which sled's newest snapshot covers the file. The name of a snapshot holds it.

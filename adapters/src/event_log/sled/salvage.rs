@@ -7,14 +7,10 @@
 use std::{fs::File, io};
 
 use application::ports::{Fault, LogError, Position, StoredRecord, Version};
-use bytes::Bytes;
 
-use super::{
-    chunks::{self, CHUNK_MAX, Header},
-    inspect::read,
-};
+use super::chunks::{self, CHUNK_MAX, Header};
 use crate::{
-    event_log::embedded::{FoundRecords, Layout, Records, Visit, damaged, read_around_errors},
+    event_log::embedded::{Layout, Records, Visit, damaged, io_error, read_around_errors},
     private_files::open_to_read,
 };
 
@@ -22,39 +18,41 @@ use crate::{
 const BLOCK: usize = 4 * 1024 * 1024;
 
 #[derive(Debug)]
-struct FoundChunks {
+pub(super) struct FoundChunks {
     file: File,
-    /// One per position, in order. Positions may be missing.
-    records: Vec<CompleteRecord>,
+    /// The chunks of complete records, with their offsets: one record per position, in order. Positions may be missing.
+    chunks: Vec<(Header, u64)>,
 }
 
-/// A record whose chunks were all found.
-#[derive(Debug)]
-struct CompleteRecord {
-    version: Version,
-    /// The offsets of its chunks.
-    places: Vec<u64>,
-}
-
-pub(super) fn find(layout: &Layout, acknowledged: Option<Version>) -> Result<FoundRecords, LogError> {
+pub(super) fn find(layout: &Layout, acknowledged: Option<Version>) -> Result<FoundChunks, LogError> {
     let find = || {
         let file = open_to_read(&super::records(layout))?;
-        let records = whole_records(pieces(&file)?, acknowledged);
-        Ok(FoundChunks { file, records })
+        let chunks = of_complete_records(intact_chunks(&file)?, acknowledged);
+        Ok(FoundChunks { file, chunks })
     };
-    let found = find().map_err(|error: io::Error| {
+    find().map_err(|error: io::Error| {
         let detail = format!("the store {} cannot be read: {error}; check the path", layout.path.display());
         Fault::CannotOpen.error(detail)
-    })?;
-    let last = found.records.last().map_or(Position::START, |record| record.version.position);
-    Ok(FoundRecords { records: Box::new(found), last, copy: None })
+    })
 }
 
 impl Records for FoundChunks {
+    fn last(&self) -> Result<Version, LogError> {
+        Ok(self.chunks.last().map_or(Version::START, |(header, _)| header.version))
+    }
+
     fn visit(&self, after: Position, last: Position, visit: &mut Visit<'_>) -> Result<(), LogError> {
-        let start = self.records.partition_point(|record| record.version.position <= after);
-        for record in self.records[start..].iter().take_while(|record| record.version.position <= last) {
-            let (Version { position, commit }, bytes) = (record.version, self.assemble(record)?);
+        let records = self.after(after).chunk_by(|(one, _), (other, _)| one.version == other.version);
+        for record in records.take_while(|record| record[0].0.version.position <= last) {
+            let Version { position, commit } = record[0].0.version;
+            let changed = || damaged(position, "the file changed while it was read");
+            let (version, bytes) = chunks::assemble(position, |number| {
+                let (_, offset) = record.get(number as usize).ok_or_else(changed)?;
+                read_around_errors(&self.file, *offset, CHUNK_MAX).map_err(io_error("reading the log"))
+            })?;
+            if version.commit != commit {
+                return Err(changed());
+            }
             if visit(StoredRecord { position, id: commit, bytes }).is_break() {
                 break;
             }
@@ -63,65 +61,57 @@ impl Records for FoundChunks {
     }
 
     fn skip(&self, damaged: Position) -> Position {
-        let next = self.records.partition_point(|record| record.version.position <= damaged);
-        self.records.get(next).map_or(Position(u64::MAX), |record| record.version.position)
+        self.after(damaged).first().map_or(Position(u64::MAX), |(header, _)| header.version.position)
     }
 }
 
 impl FoundChunks {
-    fn assemble(&self, record: &CompleteRecord) -> Result<Bytes, LogError> {
-        let position = record.version.position;
-        let changed = || damaged(position, "the file changed while it was read");
-        let (version, bytes) = chunks::assemble(position, |number| {
-            let place = record.places.get(number as usize).ok_or_else(changed)?;
-            read(&self.file, *place, CHUNK_MAX)
-                .map_err(|error| damaged(position, &format!("a chunk of it cannot be read ({error})")))
-        })?;
-        if version == record.version { Ok(bytes) } else { Err(changed()) }
+    fn after(&self, position: Position) -> &[(Header, u64)] {
+        let start = self.chunks.partition_point(|(header, _)| header.version.position <= position);
+        &self.chunks[start..]
     }
 }
 
 /// Returns every intact chunk in the readable part of the file, with its offset.
-fn pieces(file: &File) -> io::Result<Vec<(Header, u64)>> {
-    let mut pieces = Vec::new();
+fn intact_chunks(file: &File) -> io::Result<Vec<(Header, u64)>> {
+    let mut found = Vec::new();
     let mut offset = 0;
     loop {
         let bytes = read_around_errors(file, offset, BLOCK + CHUNK_MAX)?;
         for at in chunks::find(&bytes).take_while(|at| *at < BLOCK) {
             if let Some((header, _)) = Header::parse(&bytes[at..]) {
-                pieces.push((header, offset + at as u64));
+                found.push((header, offset + at as u64));
             }
         }
         if bytes.len() <= BLOCK {
-            return Ok(pieces);
+            return Ok(found);
         }
         offset += BLOCK as u64;
     }
 }
 
-/// Assembles chunks into one complete record per position.
+/// Returns the chunks of one complete record per position.
 ///
 /// A position can have two commits in the file: one that was never acknowledged, because the process ended while it was
 /// written, and the one that replaced it. At the position of the mark, the mark decides; elsewhere, the newer commit
 /// wins, by its id.
-fn whole_records(mut pieces: Vec<(Header, u64)>, mark: Option<Version>) -> Vec<CompleteRecord> {
-    let commit =
+fn of_complete_records(mut found: Vec<(Header, u64)>, mark: Option<Version>) -> Vec<(Header, u64)> {
+    let record =
         |header: &Header| (header.version.position, header.version.commit.map(|commit| commit.0), header.len);
-    pieces.sort_unstable_by_key(|(header, place)| (commit(header), header.number, *place));
-    pieces.dedup_by_key(|(header, _)| *header);
-    let mut records: Vec<CompleteRecord> = Vec::new();
-    for parts in pieces.chunk_by(|(one, _), (other, _)| commit(one) == commit(other)) {
+    found.sort_unstable_by_key(|(header, offset)| (record(header), header.number, *offset));
+    found.dedup_by_key(|(header, _)| *header);
+    let mut complete: Vec<(Header, u64)> = Vec::new();
+    for parts in found.chunk_by(|(one, _), (other, _)| record(one) == record(other)) {
         let (first, _) = parts[0];
-        let is_another =
-            mark.is_some_and(|mark| mark.position == first.version.position && mark != first.version);
+        let version = first.version;
+        let is_another = mark.is_some_and(|mark| mark.position == version.position && mark != version);
         if parts.len() < first.chunks() || is_another {
             continue;
         }
-        if records.last().is_some_and(|earlier| earlier.version.position == first.version.position) {
-            records.pop();
-        }
-        let places = parts.iter().map(|(_, place)| *place).collect();
-        records.push(CompleteRecord { version: first.version, places });
+        // Replaces an older commit at this position.
+        complete
+            .truncate(complete.partition_point(|(earlier, _)| earlier.version.position < version.position));
+        complete.extend_from_slice(parts);
     }
-    records
+    complete
 }

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::{Sqlite, length};
 use crate::{
-    event_log::embedded::{CloseMode, Records, Visit},
+    event_log::embedded::{Records, Visit},
     private_files::with_suffix,
 };
 
@@ -68,11 +68,7 @@ pub(super) fn connect(path: &Path, access: OpenFlags) -> Result<Connection, LogE
         Ok(connection)
     };
     let connection = connect().map_err(log_error(&format!("opening {}", path.display())))?;
-    // SQLite may delete an empty write-ahead log that it creates now.
-    on_close(
-        &connection,
-        if length(&with_suffix(path, "-wal")) > 0 { CloseMode::LeaveFiles } else { CloseMode::Checkpoint },
-    )?;
+    keep_wal(&connection, &with_suffix(path, "-wal"))?;
     Ok(connection)
 }
 
@@ -101,37 +97,35 @@ pub(super) fn set_up(connection: &Connection) -> Result<(), LogError> {
     };
     let (mode, synchronous): (String, i32) = set_up().map_err(log_error("setting up the log"))?;
     if mode == "wal" && synchronous == SYNCHRONOUS_FULL {
-        return on_close(connection, CloseMode::LeaveFiles);
+        return Ok(());
     }
     Err(Fault::CannotOpen.error(format!(
         "SQLite cannot make commits durable here (journal_mode {mode}, synchronous {synchronous}); choose a local disk"
     )))
 }
 
-pub(super) fn last(connection: &Connection) -> Result<Version, LogError> {
-    let last = connection.query_row(LAST, [], |row| {
-        let (position, commit) = (Position(row.get(0)?), CommitId(Uuid::from_bytes(row.get(1)?)));
-        Ok(Version::at(position, commit))
-    });
-    Ok(last.optional().map_err(log_error("reading the log"))?.unwrap_or(Version::START))
-}
-
-/// Moves the write-ahead log into the database. Returns `false` if readers prevent a part of it.
-pub(super) fn checkpoint(connection: &Connection, mode: &str) -> Result<bool, LogError> {
-    let checkpoint = format!("PRAGMA wal_checkpoint({mode})");
-    let moved = connection.query_row(&checkpoint, [], |row| Ok(row.get::<_, i64>(0)? == 0));
+/// Moves the write-ahead log into the database. Leaves the rest if readers prevent a part of it.
+pub(super) fn checkpoint(connection: &Connection, mode: &str) -> Result<(), LogError> {
+    let moved = connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(()));
     moved.map_err(log_error("moving commits into the database"))
 }
 
-/// Configures whether closing the connection leaves the write-ahead log as it is. Otherwise SQLite moves it into the
-/// database and deletes it, and reports no error if that fails.
-pub(super) fn on_close(connection: &Connection, mode: CloseMode) -> Result<(), LogError> {
-    let set =
-        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, mode == CloseMode::LeaveFiles);
+/// Makes closing the connection leave the write-ahead log as it is, unless it is empty: then SQLite may delete it.
+/// Otherwise SQLite moves it into the database and deletes it, and reports no error if that fails.
+pub(super) fn keep_wal(connection: &Connection, wal: &Path) -> Result<(), LogError> {
+    let set = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, length(wal) > 0);
     set.map(drop).map_err(log_error("setting up the log"))
 }
 
 impl Records for Sqlite {
+    fn last(&self) -> Result<Version, LogError> {
+        let last = self.writer.lock().query_row(LAST, [], |row| {
+            let (position, commit) = (Position(row.get(0)?), CommitId(Uuid::from_bytes(row.get(1)?)));
+            Ok(Version::at(position, commit))
+        });
+        Ok(last.optional().map_err(log_error("reading the log"))?.unwrap_or(Version::START))
+    }
+
     fn visit(&self, after: Position, last: Position, visit: &mut Visit<'_>) -> Result<(), LogError> {
         let connection = self.reader.lock();
         let mut read = || {

@@ -123,10 +123,6 @@ impl<E: Engine> Engine for PanicsOnDemand<E> {
         self.engine.prepare(layout)
     }
 
-    fn last(&self) -> Result<Version, LogError> {
-        self.engine.last()
-    }
-
     fn append(&self, first: Position, records: &[Record]) -> Result<(), LogError> {
         self.obey("append");
         self.engine.append(first, records)
@@ -136,16 +132,16 @@ impl<E: Engine> Engine for PanicsOnDemand<E> {
         self.engine.durability_settings()
     }
 
-    fn close(self, mode: CloseMode) -> Result<(), LogError> {
-        self.engine.close(mode)
-    }
-
-    fn salvage(layout: &Layout, acknowledged: Option<Version>) -> Result<FoundRecords, LogError> {
-        E::salvage(layout, acknowledged)
+    fn checkpoint(&self) -> Result<(), LogError> {
+        self.engine.checkpoint()
     }
 }
 
 impl<E: Engine> Records for PanicsOnDemand<E> {
+    fn last(&self) -> Result<Version, LogError> {
+        self.engine.last()
+    }
+
     fn visit(&self, after: Position, last: Position, visit: &mut Visit<'_>) -> Result<(), LogError> {
         self.obey("read");
         self.engine.visit(after, last, visit)
