@@ -134,7 +134,7 @@ impl<E: Engine> LogSource for EmbeddedLog<E> {
         // Engines block on the disk.
         let read = self.unblocking(task::spawn_blocking(move || shared.read(after, bound))).await;
         read.unwrap_or_else(|error| match error.try_into_panic() {
-            Ok(panic) => Err(panics::read_panicked(&*panic)),
+            Ok(panic) => Err(panics::read_panicked("reading the log", &*panic)),
             // The runtime is shutting down.
             Err(_cancelled) => Err(stopped()),
         })

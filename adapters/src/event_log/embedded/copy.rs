@@ -26,14 +26,14 @@ pub(crate) struct StoreCopy {
     _directory: TempDir,
 }
 
-/// Copies the content of a file.
-type CopyFile = fn(&mut File, &mut File) -> io::Result<u64>;
-
 impl StoreCopy {
-    /// Copies the store to the temporary directory.
-    pub(super) fn temporary<E: Engine>(store: &Layout, copy: CopyFile) -> Result<Self, LogError> {
+    /// Copies the store to the temporary directory, each file with `copy_file`.
+    pub(super) fn temporary<E: Engine>(
+        store: &Layout,
+        copy_file: fn(&mut File, &mut File) -> io::Result<u64>,
+    ) -> Result<Self, LogError> {
         let directory = Builder::new().permissions(Permissions::from_mode(DIRECTORY_MODE)).tempdir();
-        directory.and_then(|directory| Self::make::<E>(store, directory, copy)).map_err(|error| {
+        directory.and_then(|directory| Self::make::<E>(store, directory, copy_file)).map_err(|error| {
             // Writes to the copy wait in memory, so this is a page of the store that the disk cannot read.
             if is_disk_error(&error) {
                 let store = store.path.display();
@@ -56,7 +56,11 @@ impl StoreCopy {
         Self::make::<E>(store, directory, io::copy)
     }
 
-    fn make<E: Engine>(store: &Layout, directory: TempDir, copy_file: CopyFile) -> io::Result<Self> {
+    fn make<E: Engine>(
+        store: &Layout,
+        directory: TempDir,
+        copy_file: fn(&mut File, &mut File) -> io::Result<u64>,
+    ) -> io::Result<Self> {
         let path = directory.path().to_owned();
         let layout = E::layout(&path.join(below(&store.directory, &store.path)));
         let copy = Self { layout, _directory: directory };

@@ -69,23 +69,16 @@ impl Layout {
 
     /// Rejects a file where a directory is expected, and vice versa, and a link to nothing.
     pub(super) fn check_kind(&self) -> Result<(), LogError> {
-        let Ok(metadata) = self.path.metadata() else {
-            if self.path.is_symlink() {
-                return Err(self
-                    .rejected("is a link whose target cannot be read: mount its disk, or correct the link"));
+        let is_directory = self.path == self.directory;
+        let why = match self.path.metadata() {
+            Err(_) if self.path.is_symlink() => {
+                "is a link whose target cannot be read: mount its disk, or correct the link"
             }
-            return Ok(());
+            Ok(found) if is_directory && !found.is_dir() => "is not a directory; choose another path",
+            Ok(found) if !is_directory && !found.is_file() => "is not a file; choose another path",
+            Ok(_) | Err(_) => return Ok(()),
         };
-        let (fits, kind) = if self.path == self.directory {
-            (metadata.is_dir(), "directory")
-        } else {
-            (metadata.is_file(), "file")
-        };
-        if fits {
-            return Ok(());
-        }
-        let detail = format!("{} is not a {kind}; choose another path for the store", self.path.display());
-        Err(Fault::CannotOpen.error(detail))
+        Err(self.rejected(why))
     }
 
     /// Creates the directory if it is missing, and takes the exclusive lock. Dropping the file releases the lock.

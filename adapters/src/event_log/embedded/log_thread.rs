@@ -68,7 +68,13 @@ impl<E: Engine> LogThread<E> {
     /// Opens the store at `path`, and checks that it is complete.
     pub(super) fn open(path: &Path) -> Result<Self, LogError> {
         let store = opening::open_store::<E>(path)?;
-        let (engine, last, files) = opening::open_engine(&store)?;
+        let opened = opening::open_engine(&store).inspect_err(|error| {
+            // A sync of the next startup may succeed, which proves nothing about a failed one.
+            if matches!(error.fault, Fault::WriteFailed | Fault::Full) {
+                failed_sync::write_marker_if_possible(&store.layout.not_synced);
+            }
+        });
+        let (engine, last, files) = opened?;
         let shared = Arc::new(SharedState::new(engine, &store.layout, last.position));
         // An empty log may be new.
         let changed = last == Version::START;

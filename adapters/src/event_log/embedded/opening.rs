@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use application::ports::{Fault, LogError, Version};
+use application::ports::{LogError, Version};
 
 use super::{
     engine::{Engine, check, discard},
@@ -54,17 +54,8 @@ pub(super) fn open_store<E: Engine>(path: &Path) -> Result<LockedStore, LogError
 ///
 /// After a failed write or sync, the files are first compared with the disk. A commit on top of data that exists only
 /// in the page cache would be lost together with that data.
-pub(super) fn open_engine<E: Engine>(store: &LockedStore) -> Result<(E, Version, OpenFiles), LogError> {
-    try_to_open(store).inspect_err(|error| {
-        // A sync of the next startup may succeed, which proves nothing about a failed one.
-        if matches!(error.fault, Fault::WriteFailed | Fault::Full) {
-            failed_sync::write_marker_if_possible(&store.layout.not_synced);
-        }
-    })
-}
-
-fn try_to_open<E: Engine>(
-    LockedStore { layout, mark, lock, .. }: &LockedStore,
+pub(super) fn open_engine<E: Engine>(
+    LockedStore { layout, mark, lock }: &LockedStore,
 ) -> Result<(E, Version, OpenFiles), LogError> {
     let not_synced = io_error("writing the log to the disk");
     space::make_room_to_open(layout);

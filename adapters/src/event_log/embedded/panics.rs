@@ -5,6 +5,7 @@ use std::{
     cell::Cell,
     panic::{self, AssertUnwindSafe},
     sync::Once,
+    thread,
 };
 
 use application::ports::{Fault, LogError};
@@ -13,46 +14,35 @@ thread_local! {
     static CATCHING: Cell<bool> = const { Cell::new(false) };
 }
 
-const PROBABLY_DAMAGED: &str = "its files are probably damaged";
-
 /// Calls an engine that reads or opens its files. A panic then almost always means damaged files.
 pub(crate) fn reading<T>(doing: &str, call: impl FnOnce() -> Result<T, LogError>) -> Result<T, LogError> {
-    catch(doing, Fault::Damaged, PROBABLY_DAMAGED, call)
+    catch(call).unwrap_or_else(|panic| Err(read_panicked(doing, &*panic)))
 }
 
 /// Calls an engine that writes or syncs its files. Reopening shows whether they are intact.
 pub(crate) fn writing<T>(doing: &str, call: impl FnOnce() -> Result<T, LogError>) -> Result<T, LogError> {
-    catch(doing, Fault::WriteFailed, "check the disk", call)
+    catch(call).unwrap_or_else(|panic| Err(panicked(doing, &*panic, Fault::WriteFailed, "check the disk")))
 }
 
-fn catch<T>(
-    doing: &str,
-    fault: Fault,
-    what_to_do: &str,
-    call: impl FnOnce() -> Result<T, LogError>,
-) -> Result<T, LogError> {
+/// The error of a read that panicked.
+pub(crate) fn read_panicked(doing: &str, panic: &(dyn Any + Send)) -> LogError {
+    panicked(doing, panic, Fault::Damaged, "its files are probably damaged")
+}
+
+fn panicked(doing: &str, panic: &(dyn Any + Send), fault: Fault, what_to_do: &str) -> LogError {
+    let message = panic.downcast_ref::<String>().map(String::as_str);
+    let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+    fault.error(format!("{doing} failed inside the storage engine ({}): {what_to_do}", one_line(message)))
+}
+
+fn catch<T>(call: impl FnOnce() -> T) -> thread::Result<T> {
     static SILENCED: Once = Once::new();
     SILENCED.call_once(|| silence_panics(|| CATCHING.get()));
     let outer = CATCHING.replace(true);
     // Unwind-safe, because the engine is closed and reopened after a panic.
     let outcome = panic::catch_unwind(AssertUnwindSafe(call));
     CATCHING.set(outer);
-    outcome.unwrap_or_else(|panic| Err(failed(doing, fault, what_to_do, &*panic)))
-}
-
-/// The error of a read whose task panicked, which [`reading`] could not prevent.
-pub(crate) fn read_panicked(panic: &(dyn Any + Send)) -> LogError {
-    failed("reading the log", Fault::Damaged, PROBABLY_DAMAGED, panic)
-}
-
-fn failed(doing: &str, fault: Fault, what_to_do: &str, panic: &(dyn Any + Send)) -> LogError {
-    let message = message(panic);
-    fault.error(format!("{doing} failed inside the storage engine ({message}): {what_to_do}"))
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let message = panic.downcast_ref::<String>().map(String::as_str);
-    one_line(message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message"))
+    outcome
 }
 
 /// Shortens a message to one line. Messages of engines can have several lines and hold whole buffers.

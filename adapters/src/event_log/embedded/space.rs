@@ -73,7 +73,6 @@ pub(super) fn check_room(store: &Path, bytes: u64) -> Result<(), LogError> {
 pub(super) fn make_room_to_open(Layout { directory, ballast, .. }: &Layout) {
     // Without a ballast, opening has to do with the free space.
     if Space::of(directory).is_ok_and(|space| space.free < space.ballast())
-        && check(ballast).is_ok()
         && fs::remove_file(ballast).is_ok()
     {
         tracing::warn!(

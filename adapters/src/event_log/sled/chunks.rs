@@ -49,10 +49,10 @@ pub(super) fn batch(first: Position, records: &[Record]) -> ::sled::Batch {
     batch
 }
 
-/// Returns the offsets where chunks may start in the bytes of a file.
-pub(super) fn find(bytes: &[u8]) -> impl Iterator<Item = usize> {
+/// Returns the headers of the intact chunks in the bytes of a file, with their offsets.
+pub(super) fn find(bytes: &[u8]) -> impl Iterator<Item = (Header, usize)> {
     let starts = bytes.windows(MAGIC.len()).enumerate().filter(|(_, window)| *window == MAGIC);
-    starts.map(|(at, _)| at)
+    starts.filter_map(|(at, _)| Some((Header::parse(&bytes[at..])?.0, at)))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -226,6 +226,7 @@ mod tests {
     fn chunks_are_found_among_other_bytes() {
         let chunk = chunks_of(version(7, 1), 3).remove(0);
         let bytes = [b"ab", &chunk[..], b"\xFFpe", &chunk, b"pet"].concat();
-        assert_eq!(find(&bytes).collect::<Vec<_>>(), [2, 5 + chunk.len()]);
+        let offsets = find(&bytes).map(|(_, offset)| offset);
+        assert_eq!(offsets.collect::<Vec<_>>(), [2, 5 + chunk.len()]);
     }
 }

@@ -116,7 +116,7 @@ fn holds<'a>(file: &File, offsets: impl Iterator<Item = &'a u64>, mark: Version)
     let mut found = BTreeSet::new();
     for offset in offsets {
         let slot = read(file, *offset, SEGMENT)?;
-        for (header, _) in chunks::find(&slot).filter_map(|at| chunks::Header::parse(&slot[at..])) {
+        for (header, _) in chunks::find(&slot) {
             if header.version == mark {
                 found.insert(header.number);
                 if found.len() == header.chunks() {

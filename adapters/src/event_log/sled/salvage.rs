@@ -75,19 +75,12 @@ impl FoundChunks {
 /// Returns every intact chunk in the readable part of the file, with its offset.
 fn intact_chunks(file: &File) -> io::Result<Vec<(Header, u64)>> {
     let mut found = Vec::new();
-    let mut offset = 0;
-    loop {
+    for offset in (0..file.metadata()?.len()).step_by(BLOCK) {
         let bytes = read_around_errors(file, offset, BLOCK + CHUNK_MAX)?;
-        for at in chunks::find(&bytes).take_while(|at| *at < BLOCK) {
-            if let Some((header, _)) = Header::parse(&bytes[at..]) {
-                found.push((header, offset + at as u64));
-            }
-        }
-        if bytes.len() <= BLOCK {
-            return Ok(found);
-        }
-        offset += BLOCK as u64;
+        let begun = chunks::find(&bytes).take_while(|(_, at)| *at < BLOCK);
+        found.extend(begun.map(|(header, at)| (header, offset + at as u64)));
     }
+    Ok(found)
 }
 
 /// Returns the chunks of one complete record per position.
