@@ -63,7 +63,7 @@ impl MemoryReadModel {
 
     /// The only chunk that may hold this id, and the chunks after it.
     fn chunks_from(&self, id: i64) -> &[PetChunk] {
-        let after = self.chunks.partition_point(|chunk| chunk.first_id() <= id);
+        let after = self.chunks.partition_point(|chunk| chunk.first_id <= id);
         &self.chunks[after.saturating_sub(1)..]
     }
 }

@@ -4,9 +4,9 @@
 use domain::{CategoryId, NewPet, Pet, PetId, PetName, PetStatus};
 
 /// Pets with consecutive ids, in slots from 0. Ids have a gap only where a salvage has left commits out.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct PetChunk {
-    first_id: i64,
+    pub(super) first_id: i64,
     categories: Vec<CategoryId>,
     /// The end of each pet's name in `names`; it starts where the previous one ends.
     ends: Vec<u16>,
@@ -24,14 +24,7 @@ impl PetChunk {
 
     /// A chunk that begins with this pet.
     pub(super) fn new(pet: &Pet) -> Self {
-        let mut chunk = Self {
-            first_id: pet.id.get(),
-            categories: Vec::new(),
-            ends: Vec::new(),
-            names: String::new(),
-            statuses: Vec::new(),
-            has_status: Default::default(),
-        };
+        let mut chunk = Self { first_id: pet.id.get(), ..Self::default() };
         chunk.push(pet);
         chunk
     }
@@ -61,10 +54,6 @@ impl PetChunk {
         self.ends.shrink_to_fit();
         self.names.shrink_to_fit();
         self.statuses.shrink_to_fit();
-    }
-
-    pub(super) fn first_id(&self) -> i64 {
-        self.first_id
     }
 
     /// The slots of the pets with greater ids; with a status, only of those that have it.

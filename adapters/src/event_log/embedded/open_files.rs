@@ -22,11 +22,9 @@ use rustix::{
 
 use super::io_error::io_error;
 
+/// The files, each with its device (major and minor number) and inode.
 #[derive(Debug, Default)]
-pub(super) struct OpenFiles(Vec<(PathBuf, FileId)>);
-
-/// Device (major and minor number) and inode of a file.
-type FileId = (u32, u32, u64);
+pub(super) struct OpenFiles(Vec<(PathBuf, [u64; 3])>);
 
 impl OpenFiles {
     /// Records the identity of the open mark and lock, and of the files that an engine has just opened. The files of the
@@ -58,7 +56,7 @@ impl OpenFiles {
 }
 
 /// The identity of the file at `path`, if it exists.
-fn look_up(path: &Path) -> Result<Option<FileId>, LogError> {
+fn look_up(path: &Path) -> Result<Option<[u64; 3]>, LogError> {
     match file_id(CWD, path, AtFlags::empty()) {
         Ok(file_id) => Ok(Some(file_id)),
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
@@ -70,9 +68,9 @@ fn not_looked_up(path: &Path, error: Errno) -> LogError {
     io_error(&format!("looking up {}", path.display()))(error.into())
 }
 
-fn file_id(directory: impl AsFd, path: &Path, flags: AtFlags) -> Result<FileId, Errno> {
+fn file_id(directory: impl AsFd, path: &Path, flags: AtFlags) -> Result<[u64; 3], Errno> {
     let found = statx(directory, path, flags, StatxFlags::INO)?;
-    Ok((found.stx_dev_major, found.stx_dev_minor, found.stx_ino))
+    Ok([found.stx_dev_major.into(), found.stx_dev_minor.into(), found.stx_ino])
 }
 
 fn file_missing(path: &Path) -> LogError {

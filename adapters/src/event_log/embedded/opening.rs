@@ -34,8 +34,10 @@ pub(super) fn files_of<E: Engine>(layout: &Layout) -> Result<Vec<PathBuf>, LogEr
 pub(super) fn open_store<E: Engine>(path: &Path) -> Result<LockedStore, LogError> {
     let layout = E::layout(path);
     layout.check_kind()?;
-    files_of::<E>(&layout)?;
-    let exists = || panics::reading("looking for the log", || E::exists(&layout));
+    let exists = || {
+        files_of::<E>(&layout)?;
+        panics::reading("looking for the log", || E::exists(&layout))
+    };
     if layout.path.is_file() && !layout.lock.exists() {
         // Reject another kind of file before creating a lock file next to it.
         exists()?;
@@ -60,7 +62,7 @@ pub(super) fn open_engine<E: Engine>(
     let not_synced = io_error("writing the log to the disk");
     space::make_room_to_open(layout);
     let has_failed_sync = layout.has_failed_sync_marker();
-    let files = E::files(layout).map_err(&not_synced)?;
+    let files = files_of::<E>(layout)?;
     if has_failed_sync {
         files.iter().try_for_each(|file| failed_sync::bring_to_disk(file)).map_err(&not_synced)?;
     }

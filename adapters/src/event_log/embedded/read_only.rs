@@ -23,11 +23,19 @@ use crate::event_log::volatile;
 /// A store opened read-only. While it is held, no process can open the store for writing,
 /// provided that the lock could be taken.
 pub struct ReadOnlyLog {
-    /// The records, the copy that is read, if there is one, and the lock, if it could be taken. Dropped in this order.
-    source: Arc<(Box<dyn Records>, Option<StoreCopy>, Option<File>)>,
+    source: Arc<OpenStore>,
     /// The last position that the store is known to have had.
     last: Position,
     durability: Durability,
+}
+
+/// Fields are dropped in this order.
+struct OpenStore {
+    records: Box<dyn Records>,
+    /// The copy that is read, if there is one.
+    _copy: Option<StoreCopy>,
+    /// The lock, if there is a readable lock file.
+    _lock: Option<File>,
 }
 
 impl ReadOnlyLog {
@@ -43,12 +51,12 @@ impl ReadOnlyLog {
             return Err(Fault::CannotOpen.error(detail));
         }
         let doing = format!("opening the store {}", layout.path.display());
-        let (engine, copy) = panics::reading(&doing, || match E::open_in_place(&layout)? {
-            Some(engine) => Ok((engine, None)),
-            None => {
-                let copy = StoreCopy::temporary::<E>(&layout, io::copy)?;
-                Ok((E::open(&copy.layout, mark.unwrap_or(Version::START))?, Some(copy)))
+        let (engine, copy) = panics::reading(&doing, || {
+            if let Some(engine) = E::open_in_place(&layout)? {
+                return Ok((engine, None));
             }
+            let copy = StoreCopy::temporary::<E>(&layout, io::copy)?;
+            Ok((E::open(&copy.layout, mark.unwrap_or(Version::START))?, Some(copy)))
         })?;
         let last = mark
             .ok_or_else(|| high_water_mark::end_unknown(&layout.mark, "is missing"))
@@ -61,7 +69,8 @@ impl ReadOnlyLog {
             }
         };
         let durability = durability_of(&engine, &layout);
-        Ok(Self { source: Arc::new((Box::new(engine), copy, lock)), last, durability })
+        let source = OpenStore { records: Box::new(engine), _copy: copy, _lock: lock };
+        Ok(Self { source: Arc::new(source), last, durability })
     }
 
     /// Finds the readable records of the store at `path`, which may be damaged. Blocks.
@@ -75,12 +84,11 @@ impl ReadOnlyLog {
         }
         let mark = HighWaterMark::read(&layout.mark).ok().flatten();
         let (records, last, copy) = panics::reading("salvaging the log", || {
-            let (records, copy) = match E::salvage(&layout, mark)? {
-                Some(records) => (records, None),
-                None => {
-                    let copy = StoreCopy::temporary::<E>(&layout, copy_around_errors)?;
-                    (Box::new(E::open_damaged(&copy.layout)?) as Box<dyn Records>, Some(copy))
-                }
+            let (records, copy) = if let Some(records) = E::salvage(&layout, mark)? {
+                (records, None)
+            } else {
+                let copy = StoreCopy::temporary::<E>(&layout, copy_around_errors)?;
+                (Box::new(E::open_damaged(&copy.layout)?) as Box<dyn Records>, Some(copy))
             };
             // If the last position cannot be read, the records before the damage count.
             let last = records.last().map_or_else(|_| last_before_damage(&*records), |last| last.position);
@@ -88,7 +96,8 @@ impl ReadOnlyLog {
         })?;
         let last = mark.map_or(last, |mark| mark.position.max(last));
         let durability = volatile("salvage", "read-only: the intact records of a damaged store");
-        let log = Arc::new(Self { source: Arc::new((records, copy, lock)), last, durability });
+        let source = OpenStore { records, _copy: copy, _lock: lock };
+        let log = Arc::new(Self { source: Arc::new(source), last, durability });
         // Without a mark, missing commits at the end cannot be detected.
         Ok(SalvagedLog { log, last_known: last, end_is_known: mark.is_some() })
     }
@@ -108,7 +117,7 @@ fn last_before_damage(records: &dyn Records) -> Position {
 impl LogSource for ReadOnlyLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let (source, last) = (self.source.clone(), self.last);
-        let read = task::spawn_blocking(move || read_within(&*source.0, after, last, bound));
+        let read = task::spawn_blocking(move || read_within(&*source.records, after, last, bound));
         read.await.expect("a panic while reading becomes an error")
     }
 
@@ -117,7 +126,7 @@ impl LogSource for ReadOnlyLog {
     }
 
     async fn skip(&self, damaged: Position) -> Result<Position, LogError> {
-        Ok(self.source.0.skip(damaged))
+        Ok(self.source.records.skip(damaged))
     }
 
     fn durability(&self) -> Durability {
