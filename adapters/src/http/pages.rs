@@ -166,8 +166,8 @@ fn weight(request: &HeaderMap, wanted: &str) -> f32 {
 mod tests {
     use std::io::Read as _;
 
+    use application::Digest;
     use flate2::read::GzDecoder;
-    use sha2::{Digest as _, Sha256};
 
     use super::*;
 
@@ -182,7 +182,7 @@ mod tests {
         ] {
             let mut plain = Vec::new();
             GzDecoder::new(packed).read_to_end(&mut plain).unwrap();
-            assert_eq!(format!("{:x}", Bytes::copy_from_slice(&Sha256::digest(&plain))), sum);
+            assert_eq!(Digest::of(&plain).to_string(), sum);
         }
     }
 

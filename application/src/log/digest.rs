@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
-use sha2::{Digest as _, Sha256};
+use ring::digest;
 
 /// A SHA-256 digest, written as 64 lower-case hex digits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -12,7 +12,8 @@ pub struct Digest(pub [u8; 32]);
 impl Digest {
     /// The digest of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
-        Self(Sha256::digest(bytes).into())
+        let sha256 = digest::digest(&digest::SHA256, bytes);
+        Self(sha256.as_ref().try_into().expect("a SHA-256 digest has 32 bytes"))
     }
 }
 

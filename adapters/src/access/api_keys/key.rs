@@ -3,11 +3,10 @@
 
 use std::{fmt, str::FromStr, sync::LazyLock};
 
-use application::OwnerId;
+use application::{Digest, OwnerId};
 use chrono::{DateTime, Utc};
 use data_encoding::{Encoding, HEXLOWER, Specification};
 use serde::Serialize;
-use sha2::{Digest as _, Sha256};
 
 use crate::access::{KeyId, RateLimit, Scopes};
 
@@ -85,7 +84,7 @@ impl KeyHash {
     }
 
     pub(super) fn of_text(text: &str) -> Self {
-        Self(Sha256::digest(text).into())
+        Self(Digest::of(text.as_bytes()).0)
     }
 
     /// Parses the text of a hash: 64 lower-case hexadecimal digits.
