@@ -12,6 +12,4 @@ pub mod test_values;
 
 pub use event::PetEvent;
 pub use inventory::{Contradiction, IdsExhausted, Inventory};
-pub use pet::{
-    CategoryId, InvalidPetId, InvalidPetName, NewPet, Pet, PetId, PetName, PetStatus, UnknownPetStatus,
-};
+pub use pet::{CategoryId, NewPet, Pet, PetId, PetName, PetStatus};

@@ -2,24 +2,17 @@
 
 use std::{str::FromStr, sync::Arc};
 
-use thiserror::Error;
-
 /// The id of a pet. Ids start at 1 and are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PetId(i64);
-
-/// A number that is not a pet id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("a pet id must be at least 1, not {0}")]
-pub struct InvalidPetId(pub i64);
 
 impl PetId {
     /// The id of the first pet of every inventory.
     pub const FIRST: Self = Self(1);
 
     /// Accepts numbers from 1 upwards.
-    pub fn new(id: i64) -> Result<Self, InvalidPetId> {
-        if id >= Self::FIRST.0 { Ok(Self(id)) } else { Err(InvalidPetId(id)) }
+    pub fn new(id: i64) -> Result<Self, &'static str> {
+        if id >= Self::FIRST.0 { Ok(Self(id)) } else { Err("a pet id must be at least 1") }
     }
 
     /// The number itself.
@@ -37,35 +30,21 @@ impl PetId {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PetName(Arc<str>);
 
-/// A string that is not a pet name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum InvalidPetName {
-    /// Empty, or only white space.
-    #[error("must contain at least one character that is not white space")]
-    Blank,
-    /// More characters than [`PetName::MAX_CHARS`].
-    #[error("must have at most {max} characters", max = PetName::MAX_CHARS)]
-    TooLong,
-    /// Contains line breaks, escapes, NUL or similar characters.
-    #[error("must not contain control characters")]
-    ControlCharacter,
-}
-
 impl PetName {
     /// The maximum length of a name, in Unicode scalar values.
     pub const MAX_CHARS: usize = 200;
 
     /// Accepts 1 to 200 characters, at least one of them not white space, none of them a control character.
-    pub fn new(name: impl Into<Arc<str>>) -> Result<Self, InvalidPetName> {
+    pub fn new(name: impl Into<Arc<str>>) -> Result<Self, &'static str> {
         let name = name.into();
         if name.chars().all(char::is_whitespace) {
-            return Err(InvalidPetName::Blank);
+            return Err("must contain at least one character that is not white space");
         }
         if name.chars().nth(Self::MAX_CHARS).is_some() {
-            return Err(InvalidPetName::TooLong);
+            return Err("must have at most 200 characters");
         }
         if name.chars().any(char::is_control) {
-            return Err(InvalidPetName::ControlCharacter);
+            return Err("must not contain control characters");
         }
         Ok(Self(name))
     }
@@ -98,11 +77,6 @@ pub enum PetStatus {
     Sold,
 }
 
-/// A string that is not a status.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("must be one of available, pending, sold")]
-pub struct UnknownPetStatus;
-
 impl PetStatus {
     /// All statuses.
     pub const ALL: [Self; 3] = [Self::Available, Self::Pending, Self::Sold];
@@ -118,10 +92,11 @@ impl PetStatus {
 }
 
 impl FromStr for PetStatus {
-    type Err = UnknownPetStatus;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, UnknownPetStatus> {
-        Self::ALL.into_iter().find(|status| status.as_str() == text).ok_or(UnknownPetStatus)
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let named = Self::ALL.into_iter().find(|status| status.as_str() == text);
+        named.ok_or("must be one of available, pending, sold")
     }
 }
 
@@ -181,7 +156,7 @@ mod tests {
 
         #[test]
         fn every_number_from_one_on_is_an_id(number in any::<i64>()) {
-            prop_assert_eq!(PetId::new(number).map(PetId::get), if number >= 1 { Ok(number) } else { Err(InvalidPetId(number)) });
+            prop_assert_eq!(PetId::new(number).ok().map(PetId::get), (number >= 1).then_some(number));
         }
     }
 
@@ -195,6 +170,6 @@ mod tests {
     #[test]
     fn the_length_of_a_name_counts_characters_not_bytes() {
         assert!(PetName::new("🐈".repeat(200)).is_ok());
-        assert_eq!(PetName::new("🐈".repeat(201)), Err(InvalidPetName::TooLong));
+        assert_eq!(PetName::new("🐈".repeat(201)), Err("must have at most 200 characters"));
     }
 }

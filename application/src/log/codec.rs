@@ -239,7 +239,7 @@ impl TryFrom<PetFields<'_>> for Pet {
 
     fn try_from(pet: PetFields<'_>) -> Result<Self, String> {
         let broken = |rule: String| format!("pet {}: {rule}", pet.id);
-        let id = PetId::new(pet.id).map_err(|error| broken(error.to_string()))?;
+        let id = PetId::new(pet.id).map_err(|error| broken(error.to_owned()))?;
         let name = PetName::new(&*pet.name).map_err(|error| broken(format!("its name {error}")))?;
         let status = pet.status.as_deref().map(str::parse::<PetStatus>).transpose();
         let status = status.map_err(|error| broken(format!("its status {error}")))?;

@@ -267,7 +267,7 @@ fn interval(text: &str) -> Result<Duration, &'static str> {
     if interval < INTERVAL_MIN { Err("the shortest interval is 100ms") } else { Ok(interval) }
 }
 
-fn pet_id(text: &str) -> Result<PetId, String> {
+fn pet_id(text: &str) -> Result<PetId, &'static str> {
     let id = text.parse().map_err(|_| "expected a number from 1 upwards")?;
-    PetId::new(id).map_err(|error| error.to_string())
+    PetId::new(id)
 }

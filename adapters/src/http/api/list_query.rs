@@ -2,7 +2,7 @@
 
 use application::{Limit, ListPets};
 use axum::http::HeaderValue;
-use domain::{PetId, PetStatus, UnknownPetStatus};
+use domain::{PetId, PetStatus};
 
 use super::{field, number};
 use crate::http::header_value;
@@ -39,7 +39,7 @@ fn limit(text: &str) -> Result<Limit, String> {
 }
 
 fn status(text: &str) -> Result<PetStatus, String> {
-    text.parse().map_err(|rule: UnknownPetStatus| rule.to_string())
+    text.parse().map_err(str::to_owned)
 }
 
 /// 0 is before the first pet.

@@ -4,7 +4,7 @@ use std::{fmt, iter};
 
 use application::RequestKey;
 use axum::extract::{FromRequest, Request};
-use domain::{CategoryId, NewPet, PetName, PetStatus, UnknownPetStatus};
+use domain::{CategoryId, NewPet, PetName, PetStatus};
 use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -83,7 +83,7 @@ fn name(json: &str) -> Result<PetName, String> {
     }
     let name: String =
         serde_json::from_str(json).map_err(|_| "must not contain unpaired surrogates".to_owned())?;
-    PetName::new(name).map_err(|rule| rule.to_string())
+    PetName::new(name).map_err(str::to_owned)
 }
 
 fn category_id(json: &str) -> Result<CategoryId, String> {
@@ -94,7 +94,7 @@ fn category_id(json: &str) -> Result<CategoryId, String> {
 /// `null` is a value like any other: optional is not nullable.
 fn status(json: &str) -> Result<PetStatus, String> {
     let word: Option<String> = serde_json::from_str(json).ok();
-    word.unwrap_or_default().parse().map_err(|rule: UnknownPetStatus| rule.to_string())
+    word.unwrap_or_default().parse().map_err(str::to_owned)
 }
 
 fn malformed(error: &serde_json::Error, text: &str) -> String {
