@@ -52,14 +52,8 @@ impl IdempotencyCache {
         }
         entries.oldest_first.push_back(key.clone());
         let count = entries.oldest_first.len();
-        let (before, after) = ((count - 1, owner.clone()), (count, owner.clone()));
-        // Usually the owner with the most keys replaces its own oldest one, and no count changes.
-        if self.len == self.capacity && self.by_count.last() == Some(&before) {
-            entries.forget_oldest();
-            return;
-        }
-        self.by_count.remove(&before);
-        self.by_count.insert(after);
+        self.by_count.remove(&(count - 1, owner.clone()));
+        self.by_count.insert((count, owner.clone()));
         self.len += 1;
         if self.len > self.capacity {
             self.evict();
