@@ -104,7 +104,7 @@ fn probes(may_see_position: fn(&AppState, &HeaderMap, &RequestContext) -> bool) 
         .route("/livez", get(probes::live))
         .route("/readyz", ready(Health::not_ready))
         .route("/readyz/reads", ready(Health::not_ready_for_reads))
-        .route("/readyz/writes", ready(Health::not_ready_for_writes))
+        .route("/readyz/writes", ready(Health::not_ready))
 }
 
 async fn api_not_found(_: Client, uri: Uri) -> ApiError {

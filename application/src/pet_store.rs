@@ -37,7 +37,7 @@ const COMMITS_AHEAD_MAX: u64 = 10_000;
 ///
 /// Dropping it does the same as [`close`](Self::close), without waiting.
 pub struct PetStore {
-    follower: Follower,
+    follower: Arc<Follower>,
     requests: mpsc::Sender<QueuedCreate>,
     /// Cancelled when the store is closed or dropped.
     stop: CancellationToken,
@@ -59,8 +59,7 @@ impl PetStore {
         clock: Arc<dyn Clock>,
         options: Options,
     ) -> Result<Self, LogError> {
-        let state = Arc::new(NodeState::new(read_model));
-        let follower = Follower::new(log, state, &options);
+        let follower = Arc::new(Follower::new(log, NodeState::new(read_model), &options));
         if let Err(error) = follower.start(options.known).await {
             follower.log.close().await;
             return Err(error);
@@ -72,14 +71,15 @@ impl PetStore {
         }
         let (requests, queue) = mpsc::channel(Self::QUEUE_MAX);
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let writer = Writer::new(follower.clone(), clock, queue, stop.clone(), &options);
-        let stop_writes = |health: &mut Health, error: LogError| health.stop_writes(&error);
-        tasks.spawn(supervise("writer", writer.run(unwritable), follower.clone(), stop_writes));
+        let pets_max = options.pets_max;
+        let writer = Writer::new(follower.clone(), clock, queue, stop.clone(), options);
+        let writing = writer.run(unwritable);
+        tasks.spawn(supervise("writer", writing, follower.clone(), |health| &mut health.writes));
         let following = follower.clone().follow();
-        let following = supervise("follower", following, follower.clone(), Health::stop_follower);
+        let following = supervise("follower", following, follower.clone(), |health| &mut health.reads);
         tasks.spawn(stop.clone().run_until_cancelled_owned(following));
         tasks.spawn(stop.clone().run_until_cancelled_owned(log_changes(follower.clone())));
-        Ok(Self { follower, requests, stop, tasks, pets_max: options.pets_max })
+        Ok(Self { follower, requests, stop, tasks, pets_max })
     }
 
     /// Returns one page of pets.
@@ -195,7 +195,7 @@ impl PetStore {
 
     /// The last position of a log that lacks the newest applied commit, or `None` while this node follows its log.
     pub fn rejected_head(&self) -> Option<Position> {
-        self.follower.health().rejection().map(|_| self.follower.statistics.head())
+        self.follower.health.borrow().rejection().map(|_| self.follower.statistics.head())
     }
 
     /// The health of this node now.
@@ -220,7 +220,7 @@ impl PetStore {
     /// Calls `query` with the pets, unless reads are rejected.
     fn show<T>(&self, query: impl FnOnce(&dyn ReadModel) -> T) -> Result<(T, LogPosition), Fault> {
         let (shown, position) = self.follower.state.show(|pets| {
-            let stopped = self.follower.health().reads_stopped().map(|error| error.fault);
+            let stopped = self.follower.health.borrow().reads_stopped().map(|error| error.fault);
             stopped.map_or_else(|| Ok(query(pets)), Err)
         });
         Ok((shown?, position))
@@ -233,12 +233,12 @@ impl Drop for PetStore {
     }
 }
 
-/// Runs a task. If it panics, the health reports it.
+/// Runs a task. If it panics, that is the reason why writes or reads are stopped.
 async fn supervise(
     part: &'static str,
     task: impl Future<Output = ()> + Send + 'static,
-    follower: Follower,
-    report: fn(&mut Health, LogError),
+    follower: Arc<Follower>,
+    stopped: fn(&mut Health) -> &mut Option<LogError>,
 ) {
     // A `JoinSet`, so that the task ends with this one.
     let mut running = JoinSet::new();
@@ -247,16 +247,28 @@ async fn supervise(
         let error = Fault::Stopped.error(format!(
             "the {part} stopped unexpectedly ({panic}): restart the service, and report this bug"
         ));
-        follower.change_health(|health| report(health, error));
+        follower.change_health(|health| *stopped(health) = Some(error));
     }
 }
 
-/// Logs every change of the durability level, and that a log hangs, for as long as it is polled.
-async fn log_changes(follower: Follower) {
+/// Logs every change of the readiness and of the durability level, for as long as it is polled.
+async fn log_changes(follower: Arc<Follower>) {
     let mut known = follower.log.durability().level;
+    let mut health_changes = follower.health.subscribe();
+    let mut not_ready: Option<LogError> = None;
     loop {
-        time::sleep(LOGGING_INTERVAL).await;
-        follower.log_readiness();
+        let health = follower.current_health();
+        match (&not_ready, health.not_ready()) {
+            (None, Some(error)) => {
+                tracing::error!(target: "petstore::log", fault = error.fault.name(), %error, "not ready");
+            }
+            (Some(_), None) => tracing::info!(target: "petstore::log", "ready again"),
+            (Some(before), Some(error)) if before != error => {
+                tracing::warn!(target: "petstore::log", fault = error.fault.name(), %error, "still not ready");
+            }
+            (Some(_), Some(_)) | (None, None) => {}
+        }
+        not_ready = health.not_ready().cloned();
         let Durability { level, promise, .. } = follower.log.durability();
         if level != known {
             tracing::warn!(
@@ -266,5 +278,7 @@ async fn log_changes(follower: Follower) {
             );
             known = level;
         }
+        // A log that hangs changes nothing.
+        let _ = time::timeout(LOGGING_INTERVAL, health_changes.changed()).await;
     }
 }

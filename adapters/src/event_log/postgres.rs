@@ -135,11 +135,12 @@ impl PostgresLog {
         Ok(session)
     }
 
-    /// Remembers the last of these records if they continue the known history: they include the newest known commit, or no
-    /// commit is known yet.
-    fn note_read(&self, records: &[StoredRecord]) {
+    /// Remembers the last of these records if they continue the known history: they follow the newest known commit on a
+    /// server that held it, or include it.
+    fn note_read(&self, session: &Session, after: Position, records: &[StoredRecord]) {
         let mut newest = self.newest.lock();
-        if (*newest == Version::START || records.iter().any(|record| record.version() == *newest))
+        let follow = session.holds_newest && after == newest.position;
+        if (follow || records.iter().any(|record| record.version() == *newest))
             && let Some(last) = records.last()
         {
             *newest = last.version();
@@ -187,7 +188,7 @@ impl LogSource for PostgresLog {
             )));
         }
         records.truncate(gap.unwrap_or(usize::MAX));
-        self.note_read(&records);
+        self.note_read(&session, after, &records);
         Ok(records)
     }
 

@@ -1,14 +1,11 @@
 //! The last applied position, and the requests that wait for a later one. A commit wakes only the requests that it
 //! satisfies, however many others wait.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    mem,
-};
+use std::collections::{BTreeMap, HashMap};
 
 use parking_lot::Mutex;
 use thiserror::Error;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use crate::{log::commit::OwnerId, ports::Position};
 
@@ -21,11 +18,7 @@ pub(crate) const WAITS_MAX: usize = 1_000;
 pub struct NotCaughtUp;
 
 #[derive(Debug, Default)]
-pub(crate) struct Applied {
-    state: Mutex<State>,
-    /// The first position that a request waits for.
-    nearest: watch::Sender<Option<Position>>,
-}
+pub(crate) struct Applied(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -39,21 +32,17 @@ struct State {
 impl Applied {
     /// Every commit up to this one is applied.
     pub(crate) fn reach(&self, position: Position) {
-        let mut state = self.state.lock();
+        let mut state = self.0.lock();
         state.position = position;
-        if state.waits.is_empty() {
-            return;
-        }
         while let Some(first) = state.waits.first_entry().filter(|first| first.key().0 <= position) {
             // Fails if the request has just stopped waiting.
             let _ = first.remove().send(());
         }
-        self.update_nearest(&state);
     }
 
     /// Begins to wait for a position. Returns `None` if it is applied already.
     pub(crate) fn wait_for(&self, position: Position, by: &OwnerId) -> Result<Option<Wait<'_>>, NotCaughtUp> {
-        let mut state = self.state.lock();
+        let mut state = self.0.lock();
         if position <= state.position {
             return Ok(None);
         }
@@ -66,18 +55,7 @@ impl Applied {
         let key = (position, state.next);
         state.next += 1;
         state.waits.insert(key, reached);
-        self.update_nearest(&state);
         Ok(Some(Wait { applied: self, key, by: by.clone(), reached: receiver }))
-    }
-
-    /// Notifies of the first position that a request waits for.
-    pub(crate) fn nearest(&self) -> watch::Receiver<Option<Position>> {
-        self.nearest.subscribe()
-    }
-
-    fn update_nearest(&self, state: &State) {
-        let nearest = state.waits.keys().next().map(|(position, _)| *position);
-        self.nearest.send_if_modified(|known| mem::replace(known, nearest) != nearest);
     }
 }
 
@@ -98,10 +76,8 @@ impl Wait<'_> {
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        let mut state = self.applied.state.lock();
-        if state.waits.remove(&self.key).is_some() {
-            self.applied.update_nearest(&state);
-        }
+        let mut state = self.applied.0.lock();
+        state.waits.remove(&self.key);
         if let Some(waiting) = state.per_owner.get_mut(&self.by) {
             *waiting -= 1;
             if *waiting == 0 {
@@ -124,18 +100,15 @@ mod tests {
         let (applied, owner) = (Applied::default(), owner("a"));
         let mut waits =
             [3, 1, 2].map(|position| applied.wait_for(Position(position), &owner).unwrap().unwrap());
-        let nearest = applied.nearest();
-        assert_eq!(*nearest.borrow(), Some(Position(1)));
 
         applied.reach(Position(2));
         let woken = waits.each_mut().map(|wait| wait.reached.try_recv().is_ok());
         assert_eq!(woken, [false, true, true]);
-        assert_eq!(*nearest.borrow(), Some(Position(3)));
         assert!(applied.wait_for(Position(2), &owner).unwrap().is_none(), "it is applied");
 
         drop(waits);
-        assert_eq!(*nearest.borrow(), None);
-        assert!(applied.state.lock().per_owner.is_empty());
+        let state = applied.0.lock();
+        assert!(state.waits.is_empty() && state.per_owner.is_empty());
     }
 
     #[test]

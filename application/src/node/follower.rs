@@ -14,6 +14,7 @@ use tokio::{
 use crate::{
     log::{
         codec,
+        commit::NodeId,
         digest::Digest,
         position::{self, LogPosition},
     },
@@ -21,7 +22,7 @@ use crate::{
         health::Health,
         replay::{self, ReplayProgress},
         state::NodeState,
-        turns::Turns,
+        turns::{READ_INTERVAL, Turns},
     },
     options::{LogAccess, Options},
     ports::{
@@ -32,9 +33,6 @@ use crate::{
 
 /// How often the head is read, which checks whether the log still responds and is still the same.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How often commits are read that no request waits for. To read each of them as soon as it is stored would cost the engine
-/// and this node as much as to write it.
-pub(crate) const READ_INTERVAL: Duration = Duration::from_millis(20);
 /// The delay after an error.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
 /// The delay before reading a commit that is stored but not visible yet.
@@ -43,54 +41,46 @@ const LAG_DELAY: Duration = Duration::from_millis(20);
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Applies commits of the log to the state of the node.
-#[derive(Clone)]
 pub(crate) struct Follower {
     pub(crate) log: Arc<dyn EventLog>,
-    pub(crate) state: Arc<NodeState>,
+    pub(crate) state: NodeState,
+    /// The health, except for the time since the head was last confirmed.
     pub(crate) health: watch::Sender<Health>,
-    pub(crate) statistics: Arc<Statistics>,
+    pub(crate) statistics: Statistics,
     pub(crate) turns: watch::Sender<Turns>,
     pub(crate) access: LogAccess,
-    /// The reason why this node is not ready, as last logged.
-    logged: Arc<parking_lot::Mutex<Option<LogError>>>,
-    /// Whether the writer waits for its turn.
-    writer_waits: watch::Sender<bool>,
+    /// Whether the writer waits for its turn, and so for the commits of other nodes.
+    pub(crate) writer_waits: watch::Sender<bool>,
     /// Held from reading a batch to applying it.
-    apply_lock: Arc<Mutex<()>>,
+    apply_lock: Mutex<()>,
     progress: Arc<ReplayProgress>,
 }
 
 impl Follower {
-    pub(crate) fn new(log: Arc<dyn EventLog>, state: Arc<NodeState>, options: &Options) -> Self {
+    pub(crate) fn new(log: Arc<dyn EventLog>, state: NodeState, options: &Options) -> Self {
         Self {
             log,
             state,
             health: watch::Sender::default(),
-            statistics: Arc::default(),
+            statistics: Statistics::default(),
             turns: watch::Sender::new(Turns::new(options.node, Instant::now())),
             access: options.access,
-            logged: Arc::default(),
             writer_waits: watch::Sender::default(),
-            apply_lock: Arc::default(),
+            apply_lock: Mutex::default(),
             progress: options.progress.clone(),
         }
     }
 
-    /// The health of this node, except for the time since the head was last confirmed.
-    pub(crate) fn health(&self) -> watch::Ref<'_, Health> {
-        self.health.borrow()
-    }
-
     /// The health of this node now. Only a node on a shared log can be out of date.
     pub(crate) fn current_health(&self) -> Health {
-        let health = self.health().clone();
+        let health = self.health.borrow().clone();
         match self.access {
             LogAccess::Exclusive => health,
             LogAccess::Shared => health.at_staleness(self.statistics.unseen_for()),
         }
     }
 
-    /// Changes the health, and logs the change if it affects the readiness of this node.
+    /// Changes the health. Logs an ERROR if the log now lacks commits that this node has applied.
     pub(crate) fn change_health(&self, change: impl FnOnce(&mut Health)) {
         // Read first: the state must not be locked while the health is locked.
         let position = self.state.version().position.0;
@@ -107,29 +97,13 @@ impl Follower {
             }
             before != *health
         });
-        self.log_readiness();
     }
 
-    /// Logs whether this node is ready, if that has changed.
-    pub(crate) fn log_readiness(&self) {
-        let mut logged = self.logged.lock();
-        let health = self.current_health();
-        let reason = health.not_ready();
-        match (logged.as_ref(), reason) {
-            (None, Some(error)) => {
-                tracing::error!(target: "petstore::log", fault = error.fault.name(), %error, "not ready");
-            }
-            (Some(_), None) => tracing::info!(target: "petstore::log", "ready again"),
-            (Some(old), Some(new)) if old != new => {
-                tracing::warn!(
-                    target: "petstore::log",
-                    fault = new.fault.name(), error = %new,
-                    "still not ready"
-                );
-            }
-            (Some(_), Some(_)) | (None, None) => return,
+    /// Changes when this node may append. A node that writes alone takes no turns.
+    pub(crate) fn change_turns(&self, change: impl FnOnce(&mut Turns)) {
+        if self.access == LogAccess::Shared {
+            self.turns.send_modify(change);
         }
-        *logged = reason.cloned();
     }
 
     /// Reads the last position of the log, and records it. A log that is full or damaged responds too; one whose thread
@@ -162,11 +136,11 @@ impl Follower {
     /// at any moment.
     pub(crate) async fn catch_up(&self) -> Result<(), LogError> {
         let _applying = self.apply_lock.lock().await;
-        let records = self.next_records().await?;
-        let authors = replay::apply(&self.state, &records).await?;
+        let records = self.log.read(self.state.version().position, ReadBound::BATCH).await?;
+        let authors = self.apply(&records).await?;
         if !authors.is_empty() {
             let now = Instant::now();
-            self.turns.send_modify(|turns| {
+            self.change_turns(|turns| {
                 for (position, author) in authors {
                     turns.arrived(position, author, now);
                 }
@@ -175,11 +149,21 @@ impl Follower {
         Ok(())
     }
 
+    /// Applies records. If they do not follow the newest applied commit, a second read tells a replaced log from damage.
+    async fn apply(&self, records: &[StoredRecord]) -> Result<Vec<(Position, NodeId)>, LogError> {
+        let applied = replay::apply(&self.state, records).await;
+        if applied.is_err() {
+            self.check_holds(self.state.version()).await?;
+        }
+        applied
+    }
+
     /// Applies the commits of other nodes after `base`.
     pub(crate) async fn overtaken(&self, base: Version) -> Result<(), LogError> {
         self.catch_up().await?;
         if self.state.version() == base {
-            // The other commit is stored but not visible yet.
+            // The other commit is stored but not visible yet, or the log was replaced.
+            self.check_holds(base).await?;
             time::sleep(LAG_DELAY).await;
         }
         Ok(())
@@ -188,13 +172,10 @@ impl Follower {
     /// Checks before an append that the log is usable, and that it still holds the newest applied commit if it was
     /// disconnected.
     pub(crate) async fn check_usable(&self) -> Result<(), LogError> {
-        let (following, unusable) = {
-            let health = self.health();
-            (health.is_following(), health.unusable().cloned())
-        };
-        match unusable {
-            Some(error) => Err(error),
-            None if following => Ok(()),
+        let health = self.health.borrow().clone();
+        match health.unusable() {
+            Some(error) => Err(error.clone()),
+            None if health.log.is_none() => Ok(()),
             None => self.check_holds(self.state.version()).await,
         }
     }
@@ -209,7 +190,7 @@ impl Follower {
         }
         self.read_up_to(head).await?;
         self.statistics.confirm();
-        self.change_health(Health::follow);
+        self.change_health(|health| health.log = None);
         Ok(())
     }
 
@@ -223,17 +204,11 @@ impl Follower {
         found.first().map(prefix).is_some_and(|hash| position.hash == Some(hash))
     }
 
-    /// Reads commits of other nodes as they arrive, until the returned guard is dropped. For the writer alone.
-    pub(crate) fn read_promptly(&self) -> PromptReads {
-        self.writer_waits.send_replace(true);
-        PromptReads(self.writer_waits.clone())
-    }
-
     /// Follows the log, for as long as it is polled. A log that only this node writes to is checked, and not read.
-    pub(crate) async fn follow(self) {
+    pub(crate) async fn follow(self: Arc<Self>) {
         let mut head_read = Instant::now();
         loop {
-            let following = self.health().is_following();
+            let following = self.health.borrow().log.is_none();
             let polled = match self.access {
                 LogAccess::Exclusive => {
                     time::sleep(POLL_INTERVAL).await;
@@ -247,7 +222,7 @@ impl Follower {
                 Err(error) => {
                     self.change_health(|health| match self.access {
                         // Reads still show every pet. The writer knows the reason if it has stopped.
-                        LogAccess::Exclusive if health.not_ready_for_writes().is_some() => {}
+                        LogAccess::Exclusive if health.not_ready().is_some() => {}
                         LogAccess::Exclusive => health.stop_writes(&error),
                         LogAccess::Shared => health.stop_following(&error),
                     });
@@ -259,7 +234,8 @@ impl Follower {
 
     /// Waits for the next commits and applies them. Reads the head if there are none, or if it was not read for a while.
     async fn poll(&self, head_read: &mut Instant) -> Result<(), LogError> {
-        let _ = time::timeout(READ_INTERVAL, self.requested()).await;
+        let mut writer_waits = self.writer_waits.subscribe();
+        let _ = time::timeout(READ_INTERVAL, writer_waits.wait_for(|waits| *waits)).await;
         let known = self.state.version().position;
         let next = self.turns.borrow().next_relevant(known);
         let timeout = if next == known.next() { POLL_INTERVAL } else { READ_INTERVAL };
@@ -279,41 +255,23 @@ impl Follower {
         Ok(())
     }
 
-    /// Waits until the writer waits for its turn, or a request waits for a commit up to the known head.
-    async fn requested(&self) {
-        let mut writer_waits = self.writer_waits.subscribe();
-        let mut nearest = self.state.applied.nearest();
-        let head = self.statistics.head();
-        tokio::select! {
-            _ = writer_waits.wait_for(|waits| *waits) => {}
-            _ = nearest.wait_for(|nearest| nearest.is_some_and(|position| position <= head)) => {}
-        }
-    }
-
     /// Applies commits at least up to `head`. Later ones may be left to the next read, because other nodes may write
     /// faster than this node reads.
     async fn read_up_to(&self, head: Position) -> Result<(), LogError> {
-        let mut ahead = None;
+        let mut position = self.state.version().position;
         let mut logged = Instant::now();
-        self.progress.record(self.state.version().position, head);
-        while self.state.version().position < head {
-            let records = match ahead.take() {
-                Some(records) => records,
-                None => self.next_records().await?,
-            };
-            let Some(last) = records.last().map(|record| record.position) else {
-                return Err(not_shown(head));
-            };
-            if last < head && replay::is_worth_sharing(&records) {
-                // Read the next records while these are applied.
-                let reading = self.log.read(last.before(), ReadBound::BATCH);
-                let (applied, read) = tokio::join!(replay::apply(&self.state, &records), reading);
-                applied?;
-                ahead = Some(self.records_after(read?, self.state.version()).await?);
-            } else {
-                replay::apply(&self.state, &records).await?;
-            }
-            let position = self.state.version().position;
+        self.progress.record(position, head);
+        let read_after = async |position| {
+            if position < head { self.log.read(position, ReadBound::BATCH).await } else { Ok(Vec::new()) }
+        };
+        let mut records = read_after(position).await?;
+        while position < head {
+            let Some(last) = records.last() else { return Err(not_shown(head)) };
+            // Read the next records while these are applied.
+            let (applied, read) = tokio::join!(self.apply(&records), read_after(last.position));
+            applied?;
+            records = read?;
+            position = self.state.version().position;
             self.progress.record(position, head);
             if logged.elapsed() >= PROGRESS_INTERVAL {
                 logged = Instant::now();
@@ -325,35 +283,6 @@ impl Follower {
             }
         }
         Ok(())
-    }
-
-    /// Reads the next records together with the last applied one, to detect a log that was replaced in between.
-    async fn next_records(&self) -> Result<Vec<StoredRecord>, LogError> {
-        let version = self.state.version();
-        let records = self.log.read(version.position.before(), ReadBound::BATCH).await?;
-        match version.commit {
-            None => Ok(records),
-            Some(_) => self.records_after(records, version).await,
-        }
-    }
-
-    /// Returns the records after `version` from records that start with it.
-    async fn records_after(
-        &self,
-        mut records: Vec<StoredRecord>,
-        version: Version,
-    ) -> Result<Vec<StoredRecord>, LogError> {
-        self.compare(version, records.first()).await?;
-        let next = records.split_off(1);
-        if !next.is_empty() {
-            return Ok(next);
-        }
-        // An engine may return fewer records than requested.
-        let next = self.log.read(version.position, ReadBound::BATCH).await?;
-        if !next.is_empty() {
-            self.check_holds(version).await?;
-        }
-        Ok(next)
     }
 
     /// Rejects a log that starts with a different commit, or does not hold the newest one.
@@ -401,15 +330,6 @@ impl Follower {
             }
         };
         Err(Fault::AnotherLog.error(detail))
-    }
-}
-
-/// While it exists, commits of other nodes are read as they arrive.
-pub(crate) struct PromptReads(watch::Sender<bool>);
-
-impl Drop for PromptReads {
-    fn drop(&mut self) {
-        self.0.send_replace(false);
     }
 }
 

@@ -49,7 +49,7 @@ impl ReplayProgress {
 }
 
 /// Whether the records are enough to be decoded on all cores.
-pub(crate) fn is_worth_sharing(records: &[StoredRecord]) -> bool {
+fn is_worth_sharing(records: &[StoredRecord]) -> bool {
     records.iter().map(|record| record.bytes.len()).sum::<usize>() >= WORTH_SHARING
 }
 

@@ -23,7 +23,11 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::{log::commit::NodeId, node::follower::READ_INTERVAL, ports::Position};
+use crate::{log::commit::NodeId, ports::Position};
+
+/// How often a node that does not wait for its turn reads the commits of others. To read each of them as soon as it is stored
+/// would cost the engine and this node as much as to write it.
+pub(crate) const READ_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The length of a slot relative to the usual time between commits.
 const SLOT_GAPS: u32 = 3;

@@ -22,7 +22,7 @@ use uuid::Uuid;
 use crate::{
     backoff::Backoff,
     commands::{CreatePet, Created, WriteError},
-    log::{codec, commit::NodeId, digest::Digest},
+    log::{codec, digest::Digest},
     node::{
         decision::{self, CommitContext, EVENTS_MAX, PendingCommit},
         follower::Follower,
@@ -31,8 +31,8 @@ use crate::{
     },
     options::{LogAccess, Options},
     ports::{
-        AppendError, Clock, CommitId, Durability, DurabilityLevel, Fault, LogError, Position, ReadBound,
-        Record, Version,
+        AppendError, Clock, CommitId, Durability, DurabilityLevel, Fault, LogError, ReadBound, Record,
+        Version,
     },
 };
 
@@ -58,36 +58,25 @@ pub(crate) struct QueuedCreate {
 }
 
 pub(crate) struct Writer {
-    follower: Follower,
+    follower: Arc<Follower>,
     clock: Arc<dyn Clock>,
     queue: mpsc::Receiver<QueuedCreate>,
     /// Cancelled when the store is closed.
     stop: CancellationToken,
     waiting: VecDeque<QueuedCreate>,
-    node: NodeId,
-    required: DurabilityLevel,
+    options: Options,
     /// How many commits and probes the engine has rejected since it last stored one.
     rejections: u32,
     last_batch_was_shared: bool,
-    pets_max: Option<usize>,
-}
-
-/// The outcome of an append, after an unclear one was resolved.
-enum Outcome {
-    Stored,
-    /// Another commit is stored at that position, so this one never will be.
-    Overtaken,
-    NotStored(LogError),
-    Closed(LogError),
 }
 
 impl Writer {
     pub(crate) fn new(
-        follower: Follower,
+        follower: Arc<Follower>,
         clock: Arc<dyn Clock>,
         queue: mpsc::Receiver<QueuedCreate>,
         stop: CancellationToken,
-        options: &Options,
+        options: Options,
     ) -> Self {
         Self {
             follower,
@@ -95,11 +84,9 @@ impl Writer {
             queue,
             stop,
             waiting: VecDeque::new(),
-            node: options.node,
-            required: options.required,
+            options,
             rejections: 0,
             last_batch_was_shared: false,
-            pets_max: options.pets_max,
         }
     }
 
@@ -111,7 +98,7 @@ impl Writer {
         }
         loop {
             if self.waiting.is_empty() {
-                self.follower.turns.send_modify(Turns::stop_waiting);
+                self.follower.change_turns(Turns::stop_waiting);
                 match time::timeout(IDLE_CHECK_INTERVAL, self.next_request()).await {
                     Ok(None) => return,
                     Ok(Some(request)) => self.waiting.push_back(request),
@@ -158,7 +145,6 @@ impl Writer {
         let mut turns = self.follower.turns.subscribe();
         let begins_to_wait =
             self.follower.turns.send_if_modified(|turns| turns.begin_waiting(Instant::now()));
-        let mut prompt_reads = None;
         if begins_to_wait && !turns.borrow().wrote_newest() {
             // Other nodes may have written since the last read.
             if let Err(error) = self.follower.catch_up().await {
@@ -168,16 +154,17 @@ impl Writer {
         loop {
             let due = turns.borrow_and_update().due();
             let Some(due) = due.map(|due| due.min(latest)).filter(|due| *due > Instant::now()) else {
-                return;
+                break;
             };
-            prompt_reads.get_or_insert_with(|| self.follower.read_promptly());
+            self.follower.writer_waits.send_replace(true);
             tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return,
+                () = self.stop.cancelled() => break,
                 () = time::sleep_until(due) => {}
                 _ = turns.changed() => {}
             }
         }
+        self.follower.writer_waits.send_replace(false);
     }
 
     /// Takes the queued requests, and yields while more arrive: clients that got their replies together send their next
@@ -211,7 +198,7 @@ impl Writer {
     /// Resumes writes after a probe succeeded or the follower has stopped them: a node that is not ready gets no request
     /// that could resume them.
     async fn check_writes(&mut self) {
-        let are_stopped = self.follower.health().not_ready_for_writes().is_some();
+        let are_stopped = self.follower.health.borrow().not_ready().is_some();
         let usable = if are_stopped { self.follower.resume().await } else { Ok(()) };
         match usable.and_then(|()| self.check_durability()) {
             Ok(()) => self.resume_writes(),
@@ -224,16 +211,16 @@ impl Writer {
     }
 
     fn resume_writes(&self) {
-        self.follower.change_health(Health::resume_writes);
+        self.follower.change_health(|health| health.writes = None);
     }
 
     /// Checks that the log promises the required durability.
     fn check_durability(&self) -> Result<(), LogError> {
-        if self.required == DurabilityLevel::Volatile {
+        if self.options.required == DurabilityLevel::Volatile {
             return Ok(());
         }
         let Durability { level, promise, .. } = self.follower.log.durability();
-        if level >= self.required {
+        if level >= self.options.required {
             return Ok(());
         }
         Err(Fault::NotDurable.error(format!("the log promises less than required: {promise}")))
@@ -256,42 +243,31 @@ impl Writer {
         }
         let record = codec::encode(&pending.commit);
         let begun = Instant::now();
-        match self.store(base, &pending, &record).await {
-            Outcome::Stored => match self.follower.state.apply(&pending.commit, Digest::of(&record.bytes)) {
-                Ok(()) => {
-                    let statistics = &self.follower.statistics;
-                    statistics.stored(base.position.next());
-                    statistics.commit_events.observe(pending.commit.entries.len() as u64);
-                    statistics.commit_bytes.observe(record.bytes.len() as u64);
-                    self.rejections = 0;
-                    self.follower.turns.send_modify(|turns| {
-                        turns.stored(base.position.next(), begun.elapsed(), Instant::now());
-                    });
-                    self.reply(pending);
-                }
-                Err(error) => {
-                    self.reject(pending.replies.len(), error.fault);
-                    self.recover(error).await;
-                }
-            },
-            Outcome::Overtaken => {
-                self.follower.turns.send_modify(|turns| turns.overtaken(begun.elapsed()));
+        let stored = self.store(base, &pending, &record).await;
+        let apply = |()| self.follower.state.apply(&pending.commit, Digest::of(&record.bytes));
+        match stored.and_then(|stored| apply(stored).map_err(AppendError::Closed)) {
+            Ok(()) => {
+                let statistics = &self.follower.statistics;
+                statistics.stored(base.position.next());
+                statistics.commit_events.observe(pending.commit.entries.len() as u64);
+                statistics.commit_bytes.observe(record.bytes.len() as u64);
+                self.rejections = 0;
+                self.follower.change_turns(|turns| {
+                    turns.stored(base.position.next(), begun.elapsed(), Instant::now());
+                });
+                self.reply(pending);
+            }
+            Err(AppendError::Conflict) => {
+                self.follower.change_turns(|turns| turns.overtaken(begun.elapsed()));
                 if let Err(error) = self.follower.overtaken(base).await {
                     self.recover(error).await;
                 }
             }
-            Outcome::NotStored(error) if error.fault == Fault::Unreachable => self.recover(error).await,
-            Outcome::NotStored(error) if error.fault == Fault::TooLarge => {
-                tracing::warn!(
-                    target: "petstore::log",
-                    events = pending.commit.entries.len(), %error,
-                    "commit rejected: too large"
-                );
-                self.reject(pending.replies.len(), error.fault);
-                self.resume_writes();
+            Err(AppendError::NotStored(error)) if error.fault == Fault::Unreachable => {
+                self.recover(error).await;
             }
-            Outcome::NotStored(error) => self.probe(pending.replies.len(), error).await,
-            Outcome::Closed(error) => {
+            Err(AppendError::NotStored(error)) => self.probe(pending.replies.len(), error).await,
+            Err(AppendError::Unclear(error) | AppendError::Closed(error)) => {
                 self.reject(pending.replies.len(), error.fault);
                 self.recover(error).await;
             }
@@ -301,30 +277,41 @@ impl Writer {
     /// Decides the next commit, and returns it with the version that it follows.
     fn decide(&self) -> (Version, PendingCommit) {
         let requests = self.waiting.iter().map(|queued| &queued.request);
-        let pets = || self.follower.state.show(|pets| pets.count(None)).0;
+        let most = self.options.pets_max.unwrap_or(usize::MAX);
         self.follower.state.with(|state| {
+            let pets = self.follower.state.show(|pets| pets.count(None)).0;
             let context = CommitContext {
                 now: self.clock.now(),
                 id: CommitId(Uuid::now_v7()),
-                node: self.node,
-                remaining_capacity: self.pets_max.map_or(usize::MAX, |most| most.saturating_sub(pets())),
+                node: self.options.node,
+                remaining_capacity: most.saturating_sub(pets),
             };
             (state.history.version, decision::decide(state, requests, context))
         })
     }
 
-    /// Stores the commit right after `base`, and resolves an unclear outcome.
-    async fn store(&self, base: Version, pending: &PendingCommit, record: &Record) -> Outcome {
+    /// Stores the commit right after `base`. An unclear outcome is resolved for as long as a client waits.
+    async fn store(
+        &self,
+        base: Version,
+        pending: &PendingCommit,
+        record: &Record,
+    ) -> Result<(), AppendError> {
         let mut is_unclear = false;
         let outcome = loop {
-            let error = match self.append(base, record).await {
-                Ok(_) => break Outcome::Stored,
-                Err(AppendError::Closed(error)) => break Outcome::Closed(error),
+            let begun = Instant::now();
+            let appended = self.follower.log.append(base, slice::from_ref(record)).await;
+            self.follower.statistics.append_micros.observe_micros(begun.elapsed());
+            let error = match appended {
+                Ok(_) => break Ok(()),
+                Err(AppendError::Closed(error)) => break Err(AppendError::Closed(error)),
                 Err(AppendError::Conflict) if !is_unclear => {
                     self.follower.statistics.conflicts.fetch_add(1, Relaxed);
-                    break Outcome::Overtaken;
+                    break Err(AppendError::Conflict);
                 }
-                Err(AppendError::NotStored(error)) if !is_unclear => break Outcome::NotStored(error),
+                Err(AppendError::NotStored(error)) if !is_unclear => {
+                    break Err(AppendError::NotStored(error));
+                }
                 Err(AppendError::Unclear(error) | AppendError::NotStored(error)) => error,
                 // The first copy may have been stored after the last read.
                 Err(AppendError::Conflict) => {
@@ -338,25 +325,15 @@ impl Writer {
             }
             self.follower.statistics.retries.fetch_add(1, Relaxed);
         };
-        match outcome {
-            Outcome::Stored => self.resume_writes(),
-            // An engine may report a conflict although it rejects every commit.
-            Outcome::Overtaken if self.rejections == 0 => self.resume_writes(),
-            // Probing or recovery resumes writes.
-            Outcome::Overtaken | Outcome::NotStored(_) | Outcome::Closed(_) => {}
+        // Otherwise, probing or recovery resumes writes. An engine may report a conflict although it rejects every commit.
+        if outcome.is_ok() || (outcome == Err(AppendError::Conflict) && self.rejections == 0) {
+            self.resume_writes();
         }
         outcome
     }
 
-    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        let begun = Instant::now();
-        let outcome = self.follower.log.append(expected, slice::from_ref(record)).await;
-        self.follower.statistics.append_micros.observe_micros(begun.elapsed());
-        outcome
-    }
-
-    /// Looks for a commit whose append had an unclear outcome. `None` means that it is not stored and may be sent
-    /// again.
+    /// Looks for a commit whose append had an unclear outcome. `None` means that it is not stored and may be sent again.
+    /// `Conflict` means that another commit is stored at its position, so this one never will be.
     ///
     /// Without a waiting client, the commit is not sent again: its clients got an error, and must not find it stored
     /// much later.
@@ -365,21 +342,22 @@ impl Writer {
         base: Version,
         pending: &PendingCommit,
         mut error: LogError,
-    ) -> Option<Outcome> {
+    ) -> Option<Result<(), AppendError>> {
         loop {
             match self.follower.log.read(base.position, ReadBound::ONE).await {
                 Ok(records) => match records.first().map(codec::decode_stored) {
-                    Some(Ok(commit)) if commit.id == pending.commit.id => return Some(Outcome::Stored),
-                    Some(Ok(_)) => return Some(Outcome::Overtaken),
-                    Some(Err(unreadable)) => return Some(Outcome::Closed(unreadable)),
+                    Some(Ok(commit)) if commit.id == pending.commit.id => return Some(Ok(())),
+                    Some(Ok(_)) => return Some(Err(AppendError::Conflict)),
+                    Some(Err(unreadable)) => return Some(Err(AppendError::Closed(unreadable))),
                     None => match self.follower.check_holds(base).await {
                         Ok(()) if self.has_waiting_clients(pending) => {
                             time::sleep(RETRY_DELAY).await;
-                            return self.follower.health().unusable().cloned().map(Outcome::Closed);
+                            let health = self.follower.health.borrow();
+                            return health.unusable().map(|error| Err(AppendError::Closed(error.clone())));
                         }
-                        Ok(()) => return Some(Outcome::Closed(error)),
+                        Ok(()) => return Some(Err(AppendError::Unclear(error))),
                         Err(rejected) if rejected.fault == Fault::AnotherLog => {
-                            return Some(Outcome::Closed(rejected));
+                            return Some(Err(AppendError::Closed(rejected)));
                         }
                         Err(again) => error = again,
                     },
@@ -387,7 +365,7 @@ impl Writer {
                 Err(again) => error = again,
             }
             if !self.has_waiting_clients(pending) {
-                return Some(Outcome::Closed(error));
+                return Some(Err(AppendError::Unclear(error)));
             }
             self.stop_writes(&error);
             time::sleep(RETRY_DELAY).await;
