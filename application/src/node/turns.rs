@@ -38,15 +38,13 @@ const MEMORY_MIN: Duration = Duration::from_secs(1);
 const MEMORY_MAX: Duration = Duration::from_mins(1);
 /// Regular breaks follow only commits whose position is a multiple of this.
 const BLOCK: u64 = 16;
-/// The minimum time between two short breaks. The actual time is up to twice as long, and at least two blocks.
-const SHORT_BREAK_INTERVAL: Interval =
-    Interval { unused: Duration::from_millis(400), used: Duration::from_millis(100) };
-/// The minimum time between two long breaks, in the same way.
-const LONG_BREAK_INTERVAL: Interval =
-    Interval { unused: Duration::from_millis(2_400), used: Duration::from_millis(300) };
-const LONG_BREAK: Duration = Duration::from_millis(100);
-/// A node is distant if it takes at least this long to use a long break.
-const FAR: Duration = Duration::from_millis(20);
+/// The minimum time between two breaks: while no node uses them, and while one does. The actual time is up to twice as long,
+/// and at least two blocks.
+const BREAK_INTERVAL: Duration = Duration::from_millis(400);
+const USED_BREAK_INTERVAL: Duration = Duration::from_millis(150);
+/// One of this many breaks is long.
+const LONG_BREAK_RATIO: u64 = 4;
+const LONG_BREAK: Duration = Duration::from_millis(60);
 /// A node that has waited this long may be too distant for short breaks.
 const FAR_WAIT: Duration = Duration::from_millis(250);
 /// How long the use of a break makes the next ones more frequent.
@@ -62,24 +60,17 @@ pub(crate) struct Turns {
     /// The nodes that have written lately.
     authors: BTreeMap<NodeId, Author>,
     /// The usual time in which an append of this node is stored.
-    append: MedianEstimate,
+    append: Duration,
     /// The usual time between commits of other nodes, while this node waits.
-    gap: MedianEstimate,
+    gap: Duration,
     /// Since when this node has had requests for its next commit, if it has any.
     waiting_since: Option<Instant>,
     /// How many races this node has lost since its last commit.
     lost: u32,
     /// When the last block of commits ended.
     block_end: Instant,
-    /// When a node outside the ring last used a break, and when a distant one did.
-    short_break_use: Option<Instant>,
-    long_break_use: Option<Instant>,
-}
-
-/// The minimum time between two breaks: while no node uses them, and while one does.
-struct Interval {
-    unused: Duration,
-    used: Duration,
+    /// When a node outside the ring last used a break.
+    break_use: Option<Instant>,
 }
 
 /// The newest commit.
@@ -113,13 +104,12 @@ impl Turns {
             me,
             newest: None,
             authors: BTreeMap::new(),
-            append: MedianEstimate::default(),
-            gap: MedianEstimate::default(),
+            append: Duration::ZERO,
+            gap: Duration::ZERO,
             waiting_since: None,
             lost: 0,
             block_end: now,
-            short_break_use: None,
-            long_break_use: None,
+            break_use: None,
         }
     }
 
@@ -137,7 +127,7 @@ impl Turns {
 
     /// This node has stored a commit, which took this long.
     pub(crate) fn stored(&mut self, position: Position, took: Duration, now: Instant) {
-        self.append.observe(took);
+        learn(&mut self.append, took);
         self.arrived(position, self.me, now);
         self.stop_waiting();
         self.lost = 0;
@@ -145,7 +135,7 @@ impl Turns {
 
     /// Another node has stored a commit at the position of this node's commit. To find that out took this long.
     pub(crate) fn overtaken(&mut self, took: Duration) {
-        self.append.observe(took);
+        learn(&mut self.append, took);
         self.lost += 1;
         if self.lost > 1 {
             // The others have probably dropped this node from their rings.
@@ -255,11 +245,7 @@ impl Turns {
         let known = self.authors.get(&author);
         let break_length = self.length(previous.followed_by);
         if silence < break_length && known.is_none_or(|known| !known.is_in_ring) {
-            if silence < FAR.max(2 * self.slot()) {
-                self.short_break_use = Some(at);
-            } else if known.is_none_or(|known| known.last + FAR_WAIT <= previous.at) {
-                self.long_break_use = Some(at);
-            }
+            self.break_use = Some(at);
         }
         // A node that does not wait reads commits late, so the times are not measured.
         let Some(waiting_since) = self.waiting_since else { return };
@@ -272,7 +258,7 @@ impl Turns {
         let gap = silence.saturating_sub(break_length);
         let is_known = !gap.is_zero() && !self.skips(previous.position);
         if is_known && waiting_since <= previous.at && author != self.me {
-            self.gap.observe(gap);
+            learn(&mut self.gap, gap);
         }
     }
 
@@ -284,19 +270,16 @@ impl Turns {
         }
         let took = at - self.block_end;
         self.block_end = at;
-        let is_due = |interval: Interval, last_use: Option<Instant>| {
-            let is_used = last_use.is_some_and(|used| at < used + USE_MEMORY);
-            let interval = if is_used { interval.used } else { interval.unused };
-            let blocks = (interval.as_nanos() / took.as_nanos().max(1)).next_power_of_two().max(2);
-            u128::from(position.0 / BLOCK).is_multiple_of(blocks)
-        };
-        let has_room_for_far_nodes = u128::from(BLOCK) * FAR.as_nanos() < took.as_nanos();
-        if is_due(LONG_BREAK_INTERVAL, self.long_break_use) && !has_room_for_far_nodes {
-            Some(Break::Long)
-        } else if is_due(SHORT_BREAK_INTERVAL, self.short_break_use) {
-            Some(Break::Short)
-        } else {
+        let is_used = self.break_use.is_some_and(|used| at < used + USE_MEMORY);
+        let interval = if is_used { USED_BREAK_INTERVAL } else { BREAK_INTERVAL };
+        let blocks = (interval.as_nanos() / took.as_nanos().max(1)).next_power_of_two().max(2);
+        let block = u128::from(position.0 / BLOCK);
+        if !block.is_multiple_of(blocks) {
             None
+        } else if block.is_multiple_of(blocks * u128::from(LONG_BREAK_RATIO)) {
+            Some(Break::Long)
+        } else {
+            Some(Break::Short)
         }
     }
 
@@ -309,25 +292,15 @@ impl Turns {
     }
 
     fn slot(&self) -> Duration {
-        (SLOT_GAPS * self.append.0.max(self.gap.0)).clamp(SLOT_MIN, SLOT_MAX)
+        (SLOT_GAPS * self.append.max(self.gap)).clamp(SLOT_MIN, SLOT_MAX)
     }
 }
 
-/// A running estimate of the median.
-#[derive(Debug, Default, Clone, Copy)]
-struct MedianEstimate(Duration);
-
-impl MedianEstimate {
-    /// The part of its value by which an estimate changes with each observation.
-    const STEP: u32 = 8;
-
-    fn observe(&mut self, observed: Duration) {
-        self.0 = if self.0.is_zero() {
-            observed
-        } else if observed > self.0 {
-            self.0 + self.0 / Self::STEP
-        } else {
-            self.0 / Self::STEP * (Self::STEP - 1)
-        };
-    }
+/// Moves a running estimate of the median towards an observation.
+fn learn(median: &mut Duration, observed: Duration) {
+    *median = match *median {
+        Duration::ZERO => observed,
+        lower if lower < observed => lower + lower / 8,
+        _ => *median / 8 * 7,
+    };
 }
