@@ -23,7 +23,7 @@ pub use log::{
     digest::Digest,
     position::{HASH_PREFIX, LogPosition},
 };
-pub use node::{applied::NotCaughtUp, health::Health, replay::ReplayProgress};
+pub use node::{applied::NotCaughtUp, health::Health};
 pub use options::{LogAccess, Options};
 pub use page::{Limit, ListPets, Page};
 pub use pet_store::PetStore;

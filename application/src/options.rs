@@ -1,11 +1,10 @@
 //! The options of a store.
 
-use std::sync::Arc;
+use tokio::sync::watch;
 
 use crate::{
     log::commit::NodeId,
-    node::replay::ReplayProgress,
-    ports::{DurabilityLevel, LogIdentity},
+    ports::{DurabilityLevel, LogIdentity, Position},
 };
 
 /// The options of a store.
@@ -21,8 +20,8 @@ pub struct Options {
     pub known: Option<LogIdentity>,
     /// The maximum number of pets, if there is one.
     pub pets_max: Option<usize>,
-    /// The progress of the replay.
-    pub progress: Arc<ReplayProgress>,
+    /// The progress of the replay: the last applied position, and the last position of the log when the replay began.
+    pub progress: watch::Sender<(Position, Position)>,
 }
 
 impl Options {
@@ -34,7 +33,7 @@ impl Options {
             required: DurabilityLevel::Volatile,
             known: None,
             pets_max: None,
-            progress: Arc::default(),
+            progress: watch::Sender::default(),
         }
     }
 }

@@ -15,11 +15,14 @@ use adapters::{
     system::SystemClock,
 };
 use application::{
-    Options, PetStore, ReplayProgress,
+    Options, PetStore,
     ports::{Clock as _, EventLog, Fault, LogError, LogIdentity, Position, Version},
     transfer::SalvagedLog,
 };
-use tokio::time::{self, Instant};
+use tokio::{
+    sync::watch,
+    time::{self, Instant},
+};
 
 use crate::{
     config::{AccessArguments, CA_OPTION, ServeArguments},
@@ -141,7 +144,7 @@ pub(crate) async fn open_source_to(
 pub(crate) async fn open_store(
     arguments: &ServeArguments,
     keys: &ApiKeys,
-    progress: &Arc<ReplayProgress>,
+    progress: &watch::Sender<(Position, Position)>,
 ) -> Result<(PetStore, Option<Arc<StateFile>>), LogError> {
     let deadline = Instant::now() + START_TIMEOUT;
     let mut reported = LogOnce::default();
@@ -161,7 +164,7 @@ pub(crate) async fn open_store(
 async fn try_to_open_store(
     arguments: &ServeArguments,
     keys: &ApiKeys,
-    progress: &Arc<ReplayProgress>,
+    progress: &watch::Sender<(Position, Position)>,
 ) -> Result<(PetStore, Option<Arc<StateFile>>), LogError> {
     let url = &arguments.store.store;
     let (state_file, known) = state_recorder::open(url, arguments.state_directory().as_deref())?;

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use application::{PetStore, ReplayProgress};
+use application::{PetStore, ports::Position};
 use tokio::sync::{Semaphore, watch};
 
 use super::{
@@ -32,8 +32,8 @@ pub struct AppState {
     pub(super) admin: Arc<Listener>,
     /// A permit for each response of `/log`.
     pub(super) log_readers: Arc<Semaphore>,
-    /// The progress that the probes show until the store is open.
-    pub replay: Arc<ReplayProgress>,
+    /// The progress that the probes show until the store is open: the last applied position, and the head.
+    pub replay: watch::Sender<(Position, Position)>,
     store: OnceLock<Arc<PetStore>>,
     draining: AtomicBool,
     /// Whether endless responses have to end, after everything that is stored now.
@@ -63,7 +63,7 @@ impl AppState {
             public: listener("public", settings.public),
             admin: listener("admin", settings.admin),
             log_readers: Arc::new(Semaphore::new(LOG_READERS_MAX)),
-            replay: Arc::default(),
+            replay: watch::Sender::default(),
             store: OnceLock::new(),
             draining: AtomicBool::new(false),
             ending: watch::Sender::default(),

@@ -20,7 +20,7 @@ use crate::{
     },
     node::{
         health::Health,
-        replay::{self, ReplayProgress},
+        replay,
         state::NodeState,
         turns::{READ_INTERVAL, Turns},
     },
@@ -53,7 +53,7 @@ pub(crate) struct Follower {
     pub(crate) writer_waits: watch::Sender<bool>,
     /// Held from reading a batch to applying it.
     apply_lock: Mutex<()>,
-    progress: Arc<ReplayProgress>,
+    progress: watch::Sender<(Position, Position)>,
 }
 
 impl Follower {
@@ -260,7 +260,7 @@ impl Follower {
     async fn read_up_to(&self, head: Position) -> Result<(), LogError> {
         let mut position = self.state.version().position;
         let mut logged = Instant::now();
-        self.progress.record(position, head);
+        self.progress.send_replace((position, head));
         let read_after = async |position| {
             if position < head { self.log.read(position, ReadBound::BATCH).await } else { Ok(Vec::new()) }
         };
@@ -272,7 +272,7 @@ impl Follower {
             applied?;
             records = read?;
             position = self.state.version().position;
-            self.progress.record(position, head);
+            self.progress.send_replace((position, head));
             if logged.elapsed() >= PROGRESS_INTERVAL {
                 logged = Instant::now();
                 tracing::info!(

@@ -1,11 +1,6 @@
 //! Applies many records fast: all cores decode and hash them, and one task applies them in order.
 
-use std::{
-    collections::VecDeque,
-    num::NonZero,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-    thread,
-};
+use std::{collections::VecDeque, num::NonZero, thread};
 
 use tokio::task;
 
@@ -23,30 +18,6 @@ use crate::{
 const WORTH_SHARING: usize = 256 * 1024;
 /// The size of a share: small, so that all cores finish at about the same time.
 const SHARE: usize = 64 * 1024;
-
-/// The progress of a replay. Probes show it during startup.
-#[derive(Debug, Default)]
-pub struct ReplayProgress {
-    position: AtomicU64,
-    head: AtomicU64,
-}
-
-impl ReplayProgress {
-    /// The last applied position.
-    pub fn position(&self) -> Position {
-        Position(self.position.load(Relaxed))
-    }
-
-    /// The last position of the log when the replay began. 0 until the log is open.
-    pub fn head(&self) -> Position {
-        Position(self.head.load(Relaxed))
-    }
-
-    pub(crate) fn record(&self, position: Position, head: Position) {
-        self.head.store(head.0, Relaxed);
-        self.position.store(position.0, Relaxed);
-    }
-}
 
 /// Whether the records are enough to be decoded on all cores.
 fn is_worth_sharing(records: &[StoredRecord]) -> bool {

@@ -70,9 +70,10 @@ pub(crate) fn ready(
         (false, Some(_), None) => READY,
     };
     let durability = store.map(|store| store.log().durability());
+    let (replayed, head) = *state.replay.borrow();
     let (position, head) = match store {
         Some(store) => (store.log_position().position, store.rejected_head()),
-        None => (state.replay.position(), Some(state.replay.head())),
+        None => (replayed, Some(head)),
     };
     let is_shown = may_see_position(&state, headers, &context);
     let report = Report {
