@@ -35,8 +35,8 @@ static BACKENDS: &[Backend] = &[
             form: "postgres://USER@HOST/DATABASE (password in PGPASSWORD or a passfile)",
             log_name: PostgresLog::name_in,
         },
-        open: |url, known| Box::pin(async move { log(PostgresLog::open(&url, known).await) }),
-        read: |url, _| Box::pin(async move { source(PostgresLog::open_existing(&url).await) }),
+        open: |url, known| log(async move { PostgresLog::open(&url, known).await }),
+        read: |url, _| source(async move { PostgresLog::open_existing(&url).await }),
     },
     #[cfg(feature = "nats")]
     Backend {
@@ -45,8 +45,8 @@ static BACKENDS: &[Backend] = &[
             form: "nats://HOST:PORT/STREAM (password in NATS_PASSWORD or a creds file)",
             log_name: NatsLog::name_in,
         },
-        open: |url, known| Box::pin(async move { log(NatsLog::open(&url, known).await) }),
-        read: |url, purpose| Box::pin(async move { source(NatsLog::open_existing(&url, purpose).await) }),
+        open: |url, known| log(async move { NatsLog::open(&url, known).await }),
+        read: |url, purpose| source(async move { NatsLog::open_existing(&url, purpose).await }),
     },
     #[cfg(feature = "s3")]
     Backend {
@@ -55,20 +55,16 @@ static BACKENDS: &[Backend] = &[
             form: "s3://BUCKET/PREFIX (password in AWS_SECRET_ACCESS_KEY)",
             log_name: ObjectLog::name_in,
         },
-        open: |url, known| {
-            Box::pin(async move { log(ObjectLog::open(&url, &object_store::variables(), known).await) })
-        },
+        open: |url, known| log(async move { ObjectLog::open(&url, &object_store::variables(), known).await }),
         read: |url, purpose| {
-            Box::pin(
-                async move { source(ObjectLog::read_only(&url, &object_store::variables(), purpose).await) },
-            )
+            source(async move { ObjectLog::read_only(&url, &object_store::variables(), purpose).await })
         },
     },
     Backend {
         schemes: &["memory"],
         location: Location::Memory,
-        open: |_, _| Box::pin(async { log(Ok(MemoryLog::default())) }),
-        read: |_, _| Box::pin(async { source(Ok(MemoryLog::default())) }),
+        open: |_, _| log(async { Ok(MemoryLog::default()) }),
+        read: |_, _| source(async { Ok(MemoryLog::default()) }),
     },
 ];
 
@@ -116,14 +112,16 @@ impl Backend {
     pub(crate) const fn embedded<E: embedded::Engine>() -> Self {
         Self {
             schemes: &[E::NAME],
-            location: Location::Path { salvage: |path| blocking(move || ReadOnlyLog::salvage::<E>(path)) },
-            open: |path, known| {
-                blocking(move || match known {
-                    None => log(EmbeddedLog::<E>::open(path)),
-                    Some(_) => log(EmbeddedLog::<E>::open_existing(path)),
-                })
+            location: Location::Path {
+                salvage: |path| Box::pin(blocking(move || ReadOnlyLog::salvage::<E>(path))),
             },
-            read: |path, _| blocking(move || source(ReadOnlyLog::open::<E>(path))),
+            open: |path, known| {
+                log(blocking(move || match known {
+                    None => EmbeddedLog::<E>::open(path),
+                    Some(_) => EmbeddedLog::<E>::open_existing(path),
+                }))
+            },
+            read: |path, _| source(blocking(move || ReadOnlyLog::open::<E>(path))),
         }
     }
 
@@ -164,20 +162,21 @@ impl Backend {
     }
 }
 
-fn log<L: EventLog>(opened: Result<L, LogError>) -> Result<Log, LogError> {
-    Ok(Arc::new(opened?))
+fn log<L: EventLog>(opening: impl Future<Output = Result<L, LogError>> + Send + 'static) -> Opening<Log> {
+    Box::pin(async { Ok(Arc::new(opening.await?) as Log) })
 }
 
-fn source<L: LogSource>(opened: Result<L, LogError>) -> Result<Source, LogError> {
-    Ok(Arc::new(opened?))
+fn source<L: LogSource>(
+    opening: impl Future<Output = Result<L, LogError>> + Send + 'static,
+) -> Opening<Source> {
+    Box::pin(async { Ok(Arc::new(opening.await?) as Source) })
 }
 
 /// Opening an embedded engine blocks on the disk.
-fn blocking<T: Send + 'static>(open: impl FnOnce() -> Result<T, LogError> + Send + 'static) -> Opening<T> {
-    Box::pin(async {
-        let opened = tokio::task::spawn_blocking(open).await;
-        // Cancelled when the process stops during the opening.
-        opened
-            .unwrap_or_else(|error| Err(Fault::CannotOpen.error(format!("opening the log failed: {error}"))))
-    })
+async fn blocking<T: Send + 'static>(
+    open: impl FnOnce() -> Result<T, LogError> + Send + 'static,
+) -> Result<T, LogError> {
+    let opened = tokio::task::spawn_blocking(open).await;
+    // Cancelled when the process stops during the opening.
+    opened.unwrap_or_else(|error| Err(Fault::CannotOpen.error(format!("opening the log failed: {error}"))))
 }

@@ -38,19 +38,19 @@ impl StoreUrl {
     pub(crate) fn is_same_as(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Engine { engine, place }, Self::Engine { engine: other_engine, place: other_place }) => {
-                let same_place = match engine.location {
-                    Location::Path { .. } => canonical(place) == canonical(other_place),
-                    Location::Server { .. } => {
-                        let others = servers(other_place);
-                        self.log_name() == other.log_name()
-                            && servers(place).iter().any(|server| others.contains(server))
+                let others = servers(other_place);
+                ptr::eq(*engine, *other_engine)
+                    && match engine.location {
+                        Location::Path { .. } => canonical(place) == canonical(other_place),
+                        Location::Server { .. } => {
+                            self.log_name() == other.log_name()
+                                && servers(place).iter().any(|server| others.contains(server))
+                        }
+                        Location::Memory => false,
                     }
-                    Location::Memory => false,
-                };
-                ptr::eq(*engine, *other_engine) && same_place
             }
             (Self::Service(one), Self::Service(other)) => one == other,
-            (Self::Engine { .. }, Self::Service(_)) | (Self::Service(_), Self::Engine { .. }) => false,
+            (Self::Engine { .. } | Self::Service(_), _) => false,
         }
     }
 
@@ -105,9 +105,9 @@ fn absolute(path: &Path) -> PathBuf {
     absolute
 }
 
-fn canonical(path: &str) -> String {
-    let path = Path::new(path);
-    path.canonicalize().unwrap_or_else(|_| path.to_path_buf()).display().to_string()
+/// The path with its links resolved, if it exists.
+fn canonical(path: &str) -> PathBuf {
+    Path::new(path).canonicalize().unwrap_or_else(|_| absolute(path.as_ref()))
 }
 
 impl FromStr for StoreUrl {
@@ -140,7 +140,7 @@ impl FromStr for StoreUrl {
                     "a path follows {scheme}:, without options: leave out the '?' and all after it"
                 ));
             }
-            Location::Path { .. } if canonical(rest) == "/" => {
+            Location::Path { .. } if canonical(rest) == Path::new("/") => {
                 return Err("the root directory cannot hold a store: name a path below it".into());
             }
             Location::Path { .. } => (!rest.is_empty()).then_some(rest),

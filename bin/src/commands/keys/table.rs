@@ -1,6 +1,6 @@
 //! The list of keys, as a table or as JSON.
 
-use std::fmt::Write as _;
+use std::{array, iter};
 
 use adapters::access::api_keys::KeyRecord;
 use chrono::{DateTime, Utc};
@@ -13,25 +13,20 @@ const COLUMNS: [&str; 8] = ["ID", "OWNER", "STATE", "SCOPES", "LIMIT", "CREATED"
 /// One line per key, below a header line.
 pub(super) fn render(keys: &[KeyRecord], now: DateTime<Utc>) -> String {
     let headings = COLUMNS.map(str::to_owned);
-    let rows: Vec<_> = std::iter::once(headings).chain(keys.iter().map(|key| row(key, now))).collect();
-    let widths: [usize; COLUMNS.len()] =
-        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
-    let mut text = String::new();
-    for row in &rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(widths) {
-            write!(line, "{cell:width$}  ").expect("memory takes every write");
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
+    let rows: Vec<_> = iter::once(headings).chain(keys.iter().map(|key| row(key, now))).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: [_; COLUMNS.len()] = array::from_fn(|column| width(column).unwrap_or(0));
+    let line = |row: &[String; COLUMNS.len()]| {
+        let cells: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        cells.join("  ").trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
 }
 
 /// One JSON object per key and line.
 pub(super) fn render_json(keys: &[KeyRecord], now: DateTime<Utc>) -> String {
-    let object = |key: &KeyRecord| {
-        json!({
+    let line = |key: &KeyRecord| {
+        let object = json!({
             "id": key.id().to_string(),
             "owner": key.owner.to_string(),
             "name": key.name.as_str(),
@@ -40,12 +35,10 @@ pub(super) fn render_json(keys: &[KeyRecord], now: DateTime<Utc>) -> String {
             "rateLimit": key.rate_limit.map(|limit| limit.to_string()),
             "created": time(key.created),
             "expires": key.end().map(time),
-        })
+        });
+        object.to_string() + "\n"
     };
-    keys.iter().fold(String::new(), |mut text, key| {
-        writeln!(text, "{}", object(key)).expect("memory takes every write");
-        text
-    })
+    keys.iter().map(line).collect()
 }
 
 fn row(key: &KeyRecord, now: DateTime<Utc>) -> [String; COLUMNS.len()] {
