@@ -13,24 +13,13 @@ use crate::{file_owner::check_owner, output, store_url::StoreUrl};
 
 const RECORD_INTERVAL: Duration = Duration::from_secs(3);
 
-/// Opens the state file of a node, if it has one, and reads the recorded log.
+/// The state file of a node, if it has one, and the recorded log. Nothing is created.
 pub(crate) fn open(
     url: &StoreUrl,
     state: Option<&Path>,
 ) -> Result<(Option<Arc<StateFile>>, Option<LogIdentity>), LogError> {
     let Some(directory) = state else { return Ok((None, None)) };
     let Some(file) = state_file(url, directory)? else { return Ok((None, None)) };
-    file.prepare().map_err(|error| {
-        let advice = if matches!(file.read(), Ok(None)) {
-            "free some space if the disk is full, name another directory with --state, or pass --state none to run \
-             without a state file"
-        } else {
-            "make it a directory that this user can write to; with another --state or --state none, the node would \
-             accept any log"
-        };
-        let directory = directory.display();
-        Fault::CannotOpen.error(format!("the state file cannot be written to {directory} ({error}): {advice}"))
-    })?;
     let recorded = file.read().map_err(|error| {
         Fault::CannotOpen.error(format!(
             "the state file {} cannot be used ({error}): restore it, or accept the log as it is with {}",
@@ -39,6 +28,21 @@ pub(crate) fn open(
         ))
     })?;
     Ok((Some(Arc::new(file)), recorded))
+}
+
+/// Checks that the state file can be written, and creates its directory.
+pub(crate) fn prepare(file: &StateFile) -> Result<(), LogError> {
+    file.prepare().map_err(|error| {
+        let advice = if matches!(file.read(), Ok(None)) {
+            "free some space if the disk is full, name another directory with --state, or pass --state none to run \
+             without a state file"
+        } else {
+            "make it a directory that this user can write to; with another --state or --state none, the node would \
+             accept any log"
+        };
+        let directory = file.file().parent().unwrap_or(Path::new(".")).display();
+        Fault::CannotOpen.error(format!("the state file cannot be written to {directory} ({error}): {advice}"))
+    })
 }
 
 /// Records the newest commit that the store has applied.

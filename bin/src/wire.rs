@@ -169,7 +169,9 @@ async fn try_to_open_store(
     let url = &arguments.store.store;
     let (state_file, known) = state_recorder::open(url, arguments.state_directory().as_deref())?;
     let log = open_known_log(url, known.map(LogIdentity::version)).await?;
-    if let Err(error) = check(&*log, arguments, keys).await {
+    // The state file comes last: a mistyped path of the key file leaves no files next to it.
+    let checked = check(&*log, arguments, keys).await;
+    if let Err(error) = checked.and_then(|()| state_file.as_deref().map_or(Ok(()), state_recorder::prepare)) {
         log.close().await;
         return Err(error);
     }

@@ -31,6 +31,18 @@ fn a_key_file_that_was_lost_is_not_replaced() {
 }
 
 #[test]
+fn a_mistyped_path_of_the_key_file_leaves_no_file_behind() {
+    let mut app = App::on_engine("sled", &[]);
+    app.add("Rex");
+    assert!(app.terminate().success());
+    let other = TempDir::new().unwrap();
+    let mistyped = other.path().join("new/keys.toml");
+    let flags = ["--listen", "127.0.0.1:0", "--store", app.store(), "--keys", mistyped.to_str().unwrap()];
+    petstore([&["serve"][..], &flags].concat()).exits_with(1).says(" is not empty, but the key file ");
+    assert!(!other.path().join("new").exists());
+}
+
+#[test]
 fn a_failed_start_leaves_no_key_file() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     for flags in [&[][..], &["--listen-when-ready"]] {
