@@ -2,13 +2,15 @@
 //! from standard output is remembered, and the command fails with it at the end; errors from standard error are ignored.
 
 use std::{
+    env,
     fmt::Display,
     fs,
-    io::{self, Write as _},
+    io::{self, IsTerminal, Write as _},
     sync::OnceLock,
 };
 
 use anyhow::bail;
+use clap::builder::styling::{AnsiColor, Style};
 
 /// The first error from writing to standard output.
 static FIRST_ERROR: OnceLock<io::Error> = OnceLock::new();
@@ -20,6 +22,17 @@ pub(crate) fn print_document(document: &[u8]) -> anyhow::Result<()> {
 
 pub(crate) fn print_line(line: impl Display) {
     record(writeln!(io::stdout(), "{line}"));
+}
+
+/// Whether text for this stream may have colours (no-color.org).
+pub(crate) fn has_colours(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// A verdict for standard output. On a terminal it has this colour.
+pub(crate) fn verdict(text: impl Display, colour: AnsiColor) -> String {
+    let style = if has_colours(&io::stdout()) { colour.on_default() } else { Style::new() };
+    format!("{style}{text}{style:#}")
 }
 
 /// Fails if something could not be printed to standard output.

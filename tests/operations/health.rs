@@ -62,17 +62,18 @@ fn the_exit_code_follows_the_service_from_ready_to_draining_to_gone() {
 #[test]
 fn the_report_is_readable_on_a_terminal_and_json_elsewhere() {
     let app = App::on("memory:");
-    let on_terminal = |flag: &str| {
-        let command = format!("{} health http://{} {flag}", program().display(), app.address());
+    let run = |variable: &str, flag: &str| {
+        let command = format!("{variable} {} health http://{} {flag}", program().display(), app.address());
         finished(Command::new("script").args(["-qec", &command, "/dev/null"])).exits_with(0).stdout
     };
-    let lines = on_terminal("");
+    assert!(run("", "").contains("\u{1b}[32mready\u{1b}[0m"), "green");
+    let lines = run("NO_COLOR=1", "");
     let value = |name: &str| lines.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     assert_eq!((value("status "), value("engine ")), (Some("ready"), Some("memory")), "{lines}");
     assert!(value("durability ").is_some_and(|promise| !promise.contains('{')), "{lines}");
     let json = health(app.address(), &[]).stdout;
     assert!(json.starts_with("{\"status\":\"ready\""), "{json}");
-    assert_eq!(on_terminal("--json").trim_end(), json.trim_end());
+    assert_eq!(run("", "--json").trim_end(), json.trim_end());
 }
 
 #[test]

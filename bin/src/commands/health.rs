@@ -8,6 +8,7 @@ use std::{
 
 use adapters::service_client::{self, ServiceClient, ServiceUrl};
 use anyhow::bail;
+use clap::builder::styling::AnsiColor;
 use serde_json::Value;
 use tokio::time;
 
@@ -30,7 +31,8 @@ pub(crate) async fn run(arguments: HealthArguments) -> ExitCode {
     match asked.unwrap_or_else(|_| bail!("no response within {timeout:?}")) {
         Ok((status, report)) => {
             let is_for_people = io::stdout().is_terminal() && !json;
-            output::print_line(if is_for_people { readable(&report) } else { report });
+            let colour = if status == 200 { AnsiColor::Green } else { AnsiColor::Red };
+            output::print_line(if is_for_people { readable(&report, colour) } else { report });
             if let Err(error) = output::check() {
                 output::print_error(format_args!("petstore: {error}"));
                 return ExitCode::FAILURE;
@@ -44,20 +46,23 @@ pub(crate) async fn run(arguments: HealthArguments) -> ExitCode {
     }
 }
 
-/// The report as lines: a name and a value each.
-fn readable(report: &str) -> String {
+/// The report as lines: a name and a value each. The status has this colour.
+fn readable(report: &str, colour: AnsiColor) -> String {
     let Ok(Value::Object(fields)) = serde_json::from_str(report) else { return report.to_owned() };
     let line = |(name, value): (&String, &Value)| {
         let value = value.get("promise").unwrap_or(value);
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        format!("{name:<11} {}", text.replace(char::is_control, " "))
+        let text = text.replace(char::is_control, " ");
+        let text = if name == "status" { output::verdict(text, colour) } else { text };
+        format!("{name:<11} {text}")
     };
-    fields.iter().map(line).collect::<Vec<_>>().join("\n")
+    let (status, others): (Vec<_>, Vec<_>) = fields.iter().partition(|(name, _)| *name == "status");
+    status.into_iter().chain(others).map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Requests a probe. Returns the status code and the report, without control characters because any server may be
 /// listening there.
-async fn ask(url: &ServiceUrl, probe: Probe, ca: Option<&Path>) -> anyhow::Result<(u16, String)> {
+pub(crate) async fn ask(url: &ServiceUrl, probe: Probe, ca: Option<&Path>) -> anyhow::Result<(u16, String)> {
     let path = match probe {
         Probe::Ready => "/readyz",
         Probe::Reads => "/readyz/reads",

@@ -1,12 +1,13 @@
 //! `petstore log verify`: reads and checks a whole log. For a damaged log, it reports where and what can be salvaged.
 
 use adapters::event_log::ReadPurpose;
-use anyhow::anyhow;
+use anyhow::bail;
 use application::{
     Digest,
     ports::{Fault, LogError, LogSource, Position},
     transfer::Tally,
 };
+use clap::builder::styling::AnsiColor;
 use serde_json::json;
 
 use super::{progress, report, salvage};
@@ -18,27 +19,27 @@ pub(super) async fn run(source: &SourceArgument, head: Option<Digest>, json: boo
     let (error, first_bad) = match wire::open_source_to(ReadPurpose::Verify, url, &source.access).await {
         Ok(log) => match check(&*log, &mut tally, head).await {
             Ok(known) => {
-                let found = match head {
-                    Some(head) if known.is_none() => Err(anyhow!(
-                        "the log is consistent, but no position in it has the head hash {head}: it was rewritten or \
-                         rolled back, or is a different log"
-                    )),
-                    Some(_) | None => Ok(known),
-                };
                 if json {
                     let mut object = report::tally_as_json(url, &tally);
-                    object["intact"] = found.is_ok().into();
+                    object["intact"] = (head.is_none() || known.is_some()).into();
                     output::print_line(object);
                 } else {
                     let checked = format!("{url}: checksums, positions, hash chain and pet ids");
-                    report::field("verified", checked);
+                    report::field(&output::verdict("verified   ", AnsiColor::Green), checked);
                     report::tally(&tally);
                 }
-                if let Some(position) = found?.filter(|_| !json) {
-                    let checked = "this is the history with the given head hash";
-                    report::field("checked", format!("up to position {position}, {checked}"));
-                }
-                return Ok(());
+                return match (head, known) {
+                    (Some(head), None) => bail!(
+                        "the log is consistent, but no position in it has the head hash {head}: it was rewritten or rolled \
+                         back, or is a different log"
+                    ),
+                    (Some(_), Some(position)) if !json => {
+                        let checked = "this is the history with the given head hash";
+                        report::field("checked", format!("up to position {position}, {checked}"));
+                        Ok(())
+                    }
+                    (_, _) => Ok(()),
+                };
             }
             Err(error) => (error, Some(tally.position().next())),
         },
@@ -49,7 +50,7 @@ pub(super) async fn run(source: &SourceArgument, head: Option<Digest>, json: boo
         let object = json!({ "store": url.to_string(), "intact": false, "firstBad": first_bad });
         output::print_line(object);
     } else if error.fault == Fault::Damaged {
-        report::field("damaged", url);
+        report::field(&output::verdict("damaged    ", AnsiColor::Red), url);
         match (wire::salvage(url).await, first_bad) {
             (Ok(salvaged), _) => salvage::survey(&salvaged, first_bad).await,
             // The store of a running service cannot be salvaged.
