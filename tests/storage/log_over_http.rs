@@ -238,7 +238,9 @@ fn a_running_service_is_exported_verified_searched_and_copied() {
     let admin = app.admin();
     let export = on_service(admin, &key, &["export"]).exits_with(0);
     let verified = on_service(admin, &key, &["verify"]).exits_with(0);
-    on_service(admin, &key, &["stat"]).exits_with(0).prints("/readyz of the service reports it");
+    let stat = on_service(admin, &key, &["stat", "--json"]).exits_with(0).stdout;
+    let (stat, ready): (Value, _) = (serde_json::from_str(&stat).unwrap(), app.probe("/readyz").json());
+    assert_eq!((&stat["engine"], &stat["durability"]), (&ready["engine"], &ready["durability"]));
     let found = on_service(admin, &key, &["find", "--pet", "2"]);
     assert!(found.code == Some(0) && found.stdout.contains("added pet 2: \"Tom\""), "{found:?}");
     let head = verified.value("head hash").to_owned();
