@@ -8,6 +8,7 @@ mod log;
 use std::{
     collections::BTreeSet,
     env,
+    error::Error,
     ffi::OsString,
     net::{SocketAddr, ToSocketAddrs as _},
     path::{Path, PathBuf},
@@ -27,9 +28,10 @@ use adapters::{
 use anyhow::bail;
 use application::{log::codec, ports::DurabilityLevel};
 use clap::{
-    Arg, Args, CommandFactory as _, Parser, Subcommand, ValueEnum,
+    Arg, Args, CommandFactory as _, Parser, ValueEnum,
     builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
     error::{ContextKind, ContextValue, ErrorKind},
+    value_parser,
 };
 use clap_complete::Shell;
 use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
@@ -41,13 +43,14 @@ use crate::{
 
 pub(crate) use health::{HealthArguments, Probe};
 pub(crate) use keys::KeysCommand;
-pub(crate) use log::{AcceptArguments, AccessArguments, Filter, FindArguments, LogCommand, SourceArgument};
+pub(crate) use log::{AccessArguments, FindArguments, LogCommand, SourceArgument};
 
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The variable of an API key. There is no flag, because other users can see arguments.
 const API_KEY_VARIABLE: &str = "PETSTORE_API_KEY";
 /// How to pass the certificate of a private CA to commands that connect to a service.
 pub(crate) const CA_OPTION: &str = "--ca FILE";
+const DEFAULT_KEYS: &str = "petstore-data/keys.toml";
 /// The longest duration that a flag accepts.
 const DURATION_MAX: Duration = Duration::from_hours(24);
 
@@ -57,26 +60,14 @@ static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
     format!("{VERSION}\nAPI {API_VERSION}\nrecord format {format}\nkey file {KEY_FILE_VERSION}")
 });
 
-/// An inventory service for a pet store, on a durable append-only log.
-#[derive(Debug, Parser)]
-#[command(name = "petstore", version, long_version = LONG_VERSION.as_str(), propagate_version = true, max_term_width = 100)]
-pub(crate) struct Cli {
-    #[command(subcommand)]
-    pub(crate) command: Command,
-}
-
-/// The name of the environment variable of a flag.
-fn variable(flag: &str) -> String {
-    format!("PETSTORE_{}", flag.replace('-', "_").to_uppercase())
-}
-
 /// Parses the arguments; prints an error and exits if they are wrong. For `serve`, `keys` and `log`, a `PETSTORE_`
 /// variable that no command reads is an error too: with a misspelt one, a setting would silently keep its default.
 pub(crate) fn parse() -> Command {
     check_for_keys();
-    let command = Cli::try_parse().unwrap_or_else(|error| without_value(error).exit()).command;
-    if matches!(command, Command::Serve(_) | Command::Keys(_) | Command::Log(_)) {
-        let known: BTreeSet<OsString> = variables(&Cli::command()).chain([API_KEY_VARIABLE.into()]).collect();
+    let command = Command::try_parse().unwrap_or_else(|error| without_value(error).exit());
+    if matches!(command, Command::Serve(_) | Command::Keys { .. } | Command::Log(_)) {
+        let known: BTreeSet<OsString> =
+            variables(&Command::command()).chain([API_KEY_VARIABLE.into()]).collect();
         let ours = env::vars_os()
             .map(|(name, _)| name)
             .filter(|name| name.as_encoded_bytes().starts_with(b"PETSTORE_"));
@@ -85,7 +76,7 @@ pub(crate) fn parse() -> Command {
             let error = format!(
                 "unknown environment variable {unknown:?}: correct its name or unset it; the --help of a command lists them"
             );
-            Cli::command().error(ErrorKind::UnknownArgument, error).exit();
+            Command::command().error(ErrorKind::UnknownArgument, error).exit();
         }
     }
     command
@@ -99,7 +90,7 @@ fn check_for_keys() {
     {
         let error = "an argument contains an API key, which other users can see: rotate the key, and pass the new one with \
                      --api-key-file FILE or in PETSTORE_API_KEY";
-        Cli::command().error(ErrorKind::ValueValidation, error).exit();
+        Command::command().error(ErrorKind::ValueValidation, error).exit();
     }
 }
 
@@ -135,19 +126,24 @@ fn variables(command: &clap::Command) -> Box<dyn Iterator<Item = OsString> + '_>
 
 /// Gives a flag its environment variable.
 fn with_variable(argument: Arg) -> Arg {
-    match argument.get_long().map(variable) {
-        Some(name) => argument.env(name),
-        None => argument,
-    }
+    let flag = argument.get_long().expect("serve has only flags").replace('-', "_");
+    argument.env(format!("PETSTORE_{}", flag.to_uppercase()))
 }
 
-#[derive(Debug, Subcommand)]
+/// An inventory service for a pet store, on a durable append-only log.
+#[derive(Debug, Parser)]
+#[command(name = "petstore", version, long_version = LONG_VERSION.as_str(), propagate_version = true, max_term_width = 100)]
 pub(crate) enum Command {
     /// Run the service until it receives SIGTERM or Ctrl-C.
     Serve(Box<ServeArguments>),
     /// Issue, list, rotate and revoke API keys. A running service picks up changes within two seconds.
-    #[command(subcommand)]
-    Keys(KeysCommand),
+    Keys {
+        #[command(subcommand)]
+        command: KeysCommand,
+        /// The key file.
+        #[arg(long, global = true, env = "PETSTORE_KEYS", default_value = DEFAULT_KEYS, value_name = "FILE")]
+        keys: PathBuf,
+    },
     /// Inspect, verify, search, export, import, copy, salvage and accept a log. While a service uses a log in
     /// files, pass the URL of its admin listener instead of the store.
     #[command(subcommand)]
@@ -185,16 +181,18 @@ pub(crate) struct ServeArguments {
     /// Address and port of the admin listener, for probes, metrics and the log [default: none]
     #[arg(long, help_heading = "Listening", value_name = "ADDR", value_parser = address)]
     pub(crate) admin_listen: Option<SocketAddr>,
-    #[command(flatten, next_help_heading = "Storage")]
-    pub(crate) store: StoreArgument,
+    #[arg(long, help_heading = "Storage", help = format!("Where the log is stored: {}", Backend::url_forms()),
+          hide_env_values = true, default_value = DEFAULT_STORE, value_name = "URL")]
+    pub(crate) store: StoreUrl,
     /// Minimum durability of an acknowledged commit; a log that promises less is rejected.
-    #[arg(long, help_heading = "Storage", default_value = "volatile", value_name = "LEVEL", value_parser = durability())]
+    #[arg(long, help_heading = "Storage", default_value = "volatile", value_name = "LEVEL",
+          value_parser = one_of::<DurabilityLevel>(DURABILITY_LEVELS))]
     pub(crate) require_durability: DurabilityLevel,
     /// Maximum number of pets. Further creates get 503; a log that holds more is still served [default: no limit]
-    #[arg(long, help_heading = "Limits", value_name = "N", value_parser = whole_number::<usize>)]
+    #[arg(long, help_heading = "Limits", value_name = "N")]
     pub(crate) max_pets: Option<usize>,
     /// File with the API keys. If it does not exist and the log is empty, it is created with a first key.
-    #[arg(long, help_heading = "Keys", default_value = "petstore-data/keys.toml", value_name = "FILE")]
+    #[arg(long, help_heading = "Keys", default_value = DEFAULT_KEYS, value_name = "FILE")]
     pub(crate) keys: PathBuf,
     /// Directory of the state file, which records the id and position of the last applied commit. A log without that
     /// commit is rejected. Choose a different disk than that of the store. "none" runs without a state file [default: the
@@ -216,11 +214,11 @@ pub(crate) struct ServeArguments {
     pub(crate) tls_key: Option<PathBuf>,
     /// Maximum number of open connections. At the limit, a new connection closes 1/64 of them, those of the client that
     /// holds most. A lower limit on open files (ulimit -n) takes precedence.
-    #[arg(long, help_heading = "Limits", default_value_t = 10_000, value_name = "N", value_parser = positive)]
+    #[arg(long, help_heading = "Limits", default_value_t = 10_000, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     pub(crate) max_connections: u32,
     /// Maximum number of open connections per client address; a further one closes another. An IPv6 client is its /64
     /// network. Does not apply to trusted proxies [default: no limit]
-    #[arg(long, help_heading = "Limits", value_name = "N", value_parser = positive)]
+    #[arg(long, help_heading = "Limits", value_name = "N", value_parser = value_parser!(u32).range(1..))]
     pub(crate) connections_per_address: Option<u32>,
     /// Maximum request rate of each API key, for example 100/s, 1000/m or 5000/h; requests over the limit get 429. A
     /// limit that was issued with a key takes precedence [default: no limit]
@@ -246,17 +244,17 @@ pub(crate) struct ServeArguments {
     /// flag or separate origins with commas; * allows every origin [default: none]
     #[arg(long, help_heading = "Listening", value_name = "ORIGIN", value_delimiter = ',')]
     pub(crate) cors_origin: Vec<Origin>,
-    /// Log filter: a level (off, error, warn, info, debug, trace), levels for parts of the service, or both, for example
-    /// `info,petstore::http=debug`. Without a level for all, the other parts log nothing. Parts: `petstore::{http, keys, log,
-    /// service, storage}`.
-    #[arg(long, help_heading = "Logging", default_value = "info,async_nats=off", value_name = "FILTER",
-          value_parser = log_filter)]
-    pub(crate) log: Targets,
+    /// Level of the service log (off, error, warn, info, debug, trace), levels for parts of the service, or both, for
+    /// example `info,petstore::http=debug`. Without a level for all, the other parts log nothing. Parts: `petstore::{http,
+    /// keys, log, service, storage}`.
+    #[arg(long, help_heading = "Service log", default_value = "info,async_nats=off", value_name = "LEVEL",
+          value_parser = log_level)]
+    pub(crate) log_level: Targets,
     /// Log every request, not only rejected and failed ones.
-    #[arg(long, help_heading = "Logging")]
+    #[arg(long, help_heading = "Service log")]
     pub(crate) access_log: bool,
-    /// Format of the log on standard error.
-    #[arg(long, help_heading = "Logging", default_value = "text", value_name = "FORMAT")]
+    /// Format of the service log, which goes to standard error.
+    #[arg(long, help_heading = "Service log", default_value = "text", value_name = "FORMAT")]
     pub(crate) log_format: LogFormat,
 }
 
@@ -272,19 +270,6 @@ pub(crate) struct AddressArguments {
     /// Contact in the OpenAPI document: a web page or a mailto: URL [default: none]
     #[arg(long, env = "PETSTORE_CONTACT", value_name = "URL")]
     pub(crate) contact: Option<ContactUrl>,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct StoreArgument {
-    #[arg(
-        long,
-        help = format!("Where the log is stored: {}", Backend::url_forms()),
-        env = "PETSTORE_STORE",
-        hide_env_values = true,
-        default_value = DEFAULT_STORE,
-        value_name = "URL"
-    )]
-    pub(crate) store: StoreUrl,
 }
 
 impl ServeArguments {
@@ -353,7 +338,7 @@ impl ServeArguments {
             pid = process::id(),
             listen = %self.listen,
             admin_listen = self.admin_listen.map(tracing::field::display),
-            store = %self.store.store,
+            store = %self.store,
             require_durability = self.require_durability.name(),
             keys = %self.keys.display(),
             tls_cert = self.tls_cert.as_ref().map(|path| tracing::field::display(path.display())),
@@ -379,16 +364,19 @@ impl AddressArguments {
     }
 }
 
-/// Parses a level of durability.
-fn durability() -> impl TypedValueParser<Value = DurabilityLevel> {
-    let levels = [
-        ("volatile", "A commit may be lost when the process ends"),
-        ("buffered", "Possibly acknowledged before it is on disk"),
-        ("synced", "On disk before it is acknowledged"),
-        ("replicated", "On the disks of a majority of servers before it is acknowledged"),
-    ];
-    PossibleValuesParser::new(levels.map(|(name, help)| PossibleValue::new(name).help(help)))
-        .try_map(|name| name.parse())
+const DURABILITY_LEVELS: [(&str, &str); 4] = [
+    ("volatile", "A commit may be lost when the process ends"),
+    ("buffered", "Possibly acknowledged before it is on disk"),
+    ("synced", "On disk before it is acknowledged"),
+    ("replicated", "On the disks of a majority of servers before it is acknowledged"),
+];
+
+/// Parses one of these names. Each has its help.
+fn one_of<T: FromStr<Err: Into<Box<dyn Error + Send + Sync>>> + Clone + Send + Sync + 'static>(
+    names: [(&'static str, &'static str); 4],
+) -> impl TypedValueParser<Value = T> {
+    let names = names.map(|(name, help)| PossibleValue::new(name).help(help));
+    PossibleValuesParser::new(names).try_map(|name| name.parse())
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -400,7 +388,7 @@ pub(crate) enum LogFormat {
 }
 
 /// Parses a list of `LEVEL` and `TARGET=LEVEL`. `Targets` alone would take a misspelt level for the name of a target.
-fn log_filter(text: &str) -> Result<Targets, String> {
+fn log_level(text: &str) -> Result<Targets, String> {
     let has_level = |rule: &str| {
         let level = rule.split_once('=').map_or(rule, |(_, level)| level);
         !level.is_empty() && level.parse::<LevelFilter>().is_ok()
@@ -419,16 +407,6 @@ pub(crate) fn duration(text: &str) -> Result<Duration, &'static str> {
     time.ok_or("expected a number with a unit, for example 10s, 500ms or 1m 30s, up to 1d")
 }
 
-fn whole_number<T: FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| "expected a whole number, for example 1000".into())
-}
-
-/// Parses a number that must not be zero.
-pub(crate) fn positive(text: &str) -> Result<u32, String> {
-    let number = whole_number(text)?;
-    if number == 0 { Err("must be at least 1".into()) } else { Ok(number) }
-}
-
 fn address(text: &str) -> Result<SocketAddr, String> {
     let found = text.to_socket_addrs();
     let found = found.map_err(|error| format!("{error}; expected HOST:PORT, for example 127.0.0.1:8080"))?;
@@ -440,14 +418,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_filter_is_a_list_of_levels_with_and_without_a_target() {
+    fn a_log_level_is_a_list_of_levels_with_and_without_a_target() {
         for filter in ["info", "off", "info,petstore::http=debug", "petstore::http=debug,petstore::keys=off"]
         {
-            log_filter(filter).unwrap();
+            log_level(filter).unwrap();
         }
         let wrong = "inof info,petstore petstore::http=loud petstore::http= info, a=b=info";
         for filter in wrong.split(' ').chain([""]) {
-            let error = log_filter(filter).unwrap_err();
+            let error = log_level(filter).unwrap_err();
             assert!(error.contains("is neither a level (off, error, warn, info, debug, trace)"), "{error}");
         }
     }

@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     let outcome = match config::parse() {
         // Prints its own errors through a background thread, so that a stalled reader cannot block the exit.
         Command::Serve(arguments) => return commands::serve::run(*arguments),
-        Command::Keys(command) => commands::keys::run(command),
+        Command::Keys { command, keys } => commands::keys::run(command, &keys),
         Command::Log(command) => commands::log::run(command),
         Command::Openapi(arguments) => documents::openapi(&arguments),
         // Has its own exit codes.

@@ -18,7 +18,7 @@ use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuild
 
 use crate::config::LogFormat;
 
-/// The maximum number of queued lines per stream. With `--log debug` that is a burst of a few thousand requests.
+/// The maximum number of queued lines per stream. With `--log-level debug` that is a burst of a few thousand requests.
 const LINES_MAX: usize = 4_096;
 /// How long writing the queued lines may delay the exit.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ pub(crate) struct ServiceOutput {
     /// Whether standard output is for people.
     is_terminal: bool,
     stdout: NonBlocking,
-    /// Also the destination of the log.
+    /// Also the destination of the service log.
     pub(crate) stderr: NonBlocking,
     threads: [WorkerGuard; 2],
 }
@@ -83,7 +83,7 @@ fn print(stream: &NonBlocking, line: impl Display) {
     let _ = stream.clone().write_all(format!("{line}\n").as_bytes());
 }
 
-/// A line with the fields that every line of the log has.
+/// A line with the fields that every line of the service log has.
 fn as_json(level: &str, text: impl Display) -> Value {
     let timestamp = Utc::now().to_rfc3339_opts(SecondsFormat::Micros, true);
     json!({ "timestamp": timestamp, "level": level, "message": text.to_string(), "target": "petstore::service" })
@@ -101,7 +101,7 @@ pub(crate) async fn report_dropped_lines(counter: ErrorCounter) {
             tracing::warn!(
                 target: "petstore::service",
                 dropped,
-                "log lines dropped: standard error is read too slowly"
+                "lines of the service log dropped: standard error is read too slowly"
             );
         }
     }

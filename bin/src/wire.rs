@@ -166,7 +166,7 @@ async fn try_to_open_store(
     keys: &ApiKeys,
     progress: &watch::Sender<(Position, Position)>,
 ) -> Result<(PetStore, Option<Arc<StateFile>>), LogError> {
-    let url = &arguments.store.store;
+    let url = &arguments.store;
     let (state_file, known) = state_recorder::open(url, arguments.state_directory().as_deref())?;
     let log = open_known_log(url, known.map(LogIdentity::version)).await?;
     // The state file comes last: a mistyped path of the key file leaves no files next to it.
@@ -190,7 +190,7 @@ async fn try_to_open_store(
 /// Rejects a log that promises less than required, and a log with commits if there is no key file: a new one would
 /// reject every client.
 async fn check(log: &dyn EventLog, arguments: &ServeArguments, keys: &ApiKeys) -> Result<(), LogError> {
-    let (url, durability) = (&arguments.store.store, log.durability());
+    let (url, durability) = (&arguments.store, log.durability());
     if durability.level < arguments.require_durability {
         return Err(Fault::CannotOpen.error(format!(
             "the store {url} promises less than --require-durability asks for ({})",
@@ -214,7 +214,7 @@ fn advise(error: LogError, arguments: &ServeArguments) -> LogError {
         (Fault::Damaged, _) => DAMAGE_ADVICE.to_owned(),
         (Fault::AnotherLog, Some(state)) => format!(
             "restore the log, or accept it as it is with {}",
-            accept_command(&arguments.store.store, &state)
+            accept_command(&arguments.store, &state)
         ),
         _ => return error,
     };

@@ -24,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 /// A service whose standard error is a pipe, and the end of the pipe that this test reads when it likes. The pipe and the
 /// queue are full.
 fn start_with_full_log() -> (App, File) {
-    let flags = ["--admin-listen", "127.0.0.1:0", "--log", "debug", "--access-log", "--drain", "50s"];
+    let flags = ["--admin-listen", "127.0.0.1:0", "--log-level", "debug", "--access-log", "--drain", "50s"];
     let mut app = App::stopped("memory:", &flags);
     let pipe = app.directory().join("pipe");
     succeed(Command::new("mkfifo").arg(&pipe));
@@ -73,8 +73,10 @@ fn requests_probes_and_shutdown_do_not_wait_for_a_stalled_reader_of_the_log() {
 #[test]
 fn the_log_says_how_many_lines_a_stalled_reader_missed() {
     let (_app, log) = start_with_full_log();
-    let output =
-        BufReader::new(log).lines().map(Result::unwrap).find(|line| line.contains("log lines dropped"));
+    let output = BufReader::new(log)
+        .lines()
+        .map(Result::unwrap)
+        .find(|line| line.contains("lines of the service log dropped"));
     assert!(output.is_some_and(|line| line.contains("WARN")));
 }
 

@@ -68,7 +68,7 @@ fn with_json_a_failed_startup_is_reported_as_json() {
 
 #[test]
 fn a_part_of_the_service_logs_at_its_own_level() {
-    let mut app = App::start_with(&["--log", "info,petstore::http=off"]);
+    let mut app = App::start_with(&["--log-level", "info,petstore::http=off"]);
     app.get("/v1/nowhere").error(404, "not_found");
     assert!(app.terminate().success());
     let (_, log) = app.printed();

@@ -116,6 +116,7 @@ fn keys_are_issued_listed_and_revoked() {
     assert!(second.contains("active") && !second.contains("revoked"), "{listed}");
 
     petstore(["keys", "revoke", id, "--keys", file]).exits_with(0).prints("already revoked");
+    petstore(["keys", "rotate", "a", "--keys", file]).exits_with(1).says(&format!("rotate {id}\n"));
     let mistyped = petstore(["keys", "revoke", "petstore_mistyped", "--keys", file]).exits_with(1);
     assert!(!mistyped.stderr.contains("mistyped"), "{}", mistyped.stderr);
     mistyped.says(&format!("no key has this id or name: `petstore keys list` shows the keys in {file}"));
@@ -130,7 +131,7 @@ fn wrong_usage_exits_with_2_and_a_hint() {
         vec!["serve", "--store", "tape:reel"],
         vec!["serve", "--store", "sled:"],
         vec!["serve", "--max-connections", "0"],
-        vec!["serve", "--log", "nonsense"],
+        vec!["serve", "--log-level", "nonsense"],
         vec!["serve", "--store", "nats://127.0.0.1:4222"],
         vec!["keys", "issue"],
         vec!["keys", "issue", "--name", "a", "--scope", "fly"],

@@ -55,8 +55,8 @@ fn run(commands: &[&str]) -> String {
     lines.collect()
 }
 
-/// The text without times, random ids and checksums.
+/// The text without times and random owners.
 fn without_chance(text: &str) -> String {
-    let values = Regex::new(r#""(id|node|time|by|crc32c)":"[^"]*""#).unwrap();
-    values.replace_all(text, r#""$1":"…""#).into_owned()
+    let values = Regex::new("[-0-9T:.]{23}Z  [0-9a-f]{12}").unwrap();
+    values.replace_all(text, "…").into_owned()
 }

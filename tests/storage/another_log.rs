@@ -83,7 +83,7 @@ fn shows_no_log(node: &App, key: &str) {
         let store = format!("http://{}", node.admin());
         petstore(["log", command, "--store", &store, "--api-key-file", key.to_str().unwrap()])
             .exits_with(1)
-            .says("responded with 503: the service is not ready; check its log");
+            .says("responded with 503: the service is not ready; check its service log");
     }
 }
 

@@ -62,16 +62,21 @@ fn events_are_found_by_pet_owner_request_key_and_time() {
     }
 
     let lines = find(&app, &["--since", "1h"]).stdout;
-    let facts: Vec<_> = lines.lines().map(|line| line.split("  ").nth(2).unwrap()).collect();
+    let facts: Vec<_> = lines.lines().map(|line| line.splitn(3, "Z  ").last().unwrap()).collect();
     let expected = [
-        format!(r#"{test} added pet 1: "Rex", category 7, sold"#),
-        format!(r#"{test} added pet 2: "a\u{{202e}}b\"c", category -1, no status, idempotency key "k-1""#),
-        format!(r#"{visitor} added pet 3: "Tom", category 7, no status"#),
+        format!(r#"{test}  added pet        1  "Rex", category 7, sold"#),
+        format!(
+            r#"{test}  added pet        2  "a\u{{202e}}b\"c", category -1, no status, idempotency key "k-1""#
+        ),
+        format!(r#"{visitor}  added pet        3  "Tom", category 7, no status"#),
     ];
     assert_eq!(facts, expected);
+    let tail = |flags: &[&str]| petstore(["log", "tail", "--store", app.store()].iter().chain(flags)).stdout;
+    assert_eq!(tail(&[]), lines, "a tail has the same lines");
     let json: Value = serde_json::from_str(&find(&app, &["--pet", "2", "--json"]).stdout).unwrap();
     let export = petstore(["log", "export", "--store", app.store()]).stdout;
     let record: Value = serde_json::from_str(export.lines().nth(1).unwrap()).unwrap();
+    assert!(export.starts_with(&tail(&["--json"])), "as they are stored");
     assert_eq!(json["position"], 2);
     assert_eq!((&json["time"], &json["commit"]), (&record["time"], &record["id"]));
     let event = &record["events"][0];

@@ -242,7 +242,7 @@ fn a_running_service_is_exported_verified_searched_and_copied() {
     let (stat, ready): (Value, _) = (serde_json::from_str(&stat).unwrap(), app.probe("/readyz").json());
     assert_eq!((&stat["engine"], &stat["durability"]), (&ready["engine"], &ready["durability"]));
     let found = on_service(admin, &key, &["find", "--pet", "2"]);
-    assert!(found.code == Some(0) && found.stdout.contains("added pet 2: \"Tom\""), "{found:?}");
+    assert!(found.code == Some(0) && found.stdout.contains("added pet        2  \"Tom\""), "{found:?}");
     let head = verified.value("head hash").to_owned();
     add(&app, &["Ada"]);
     let grown = on_service(admin, &key, &["verify", "--head", &head]);
@@ -303,7 +303,7 @@ fn a_log_that_cannot_be_read_is_reported_in_one_sentence() {
     let (admin, port) = (app.admin(), app.admin().port());
     for (address, key, words) in [
         (admin, "", "needs an API key with the scope \"log\": name its file with --api-key-file"),
-        (admin, "nonsense", "the service rejected the API key; its log has the reason"),
+        (admin, "nonsense", "the service rejected the API key; its service log has the reason"),
         (admin, "two words", "the API key must be a single word"),
         (
             admin,

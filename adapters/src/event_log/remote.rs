@@ -90,14 +90,14 @@ impl RemoteLog {
             .and_then(|error| Some(error["message"].as_str()?.escape_debug().to_string()));
         // A response to HEAD has no body.
         let (fault, meaning) = match status {
-            401 => (Fault::CannotOpen, "the service rejected the API key; its log has the reason"),
+            401 => (Fault::CannotOpen, "the service rejected the API key; its service log has the reason"),
             403 => (Fault::CannotOpen, "the API key lacks the log scope; issue a key that has it"),
             404 => (Fault::CannotOpen, "no log at this address; use the address of the admin listener"),
             429 => (
                 Fault::Unreachable,
                 "the API key has exceeded its rate limit; issue a key with a higher limit",
             ),
-            500.. => (Fault::Unreachable, "the service is not ready; check its log"),
+            500.. => (Fault::Unreachable, "the service is not ready; check its service log"),
             _ => (Fault::CannotOpen, "the service rejected the request"),
         };
         let message = message.unwrap_or_else(|| meaning.into());

@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 
 use crate::{
-    config::{AddressArguments, Cli},
+    config::{AddressArguments, Command},
     output,
 };
 
@@ -19,14 +19,14 @@ pub(crate) fn openapi(arguments: &AddressArguments) -> anyhow::Result<()> {
 
 pub(crate) fn completions(shell: Shell) -> anyhow::Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "petstore", &mut script);
+    clap_complete::generate(shell, &mut Command::command(), "petstore", &mut script);
     output::print_document(&script)
 }
 
 /// Prints the manual page, or writes the pages of all commands into a directory.
 pub(crate) fn man(directory: Option<&Path>) -> anyhow::Result<()> {
     // There is no page for the command that prints help.
-    let command = Cli::command().disable_help_subcommand(true);
+    let command = Command::command().disable_help_subcommand(true);
     if let Some(directory) = directory {
         return clap_mangen::generate_to(command, directory)
             .with_context(|| format!("cannot write the manual pages into {}", directory.display()));

@@ -13,7 +13,7 @@ mod tail;
 mod until;
 mod verify;
 
-use std::{path::Path, process, time::Duration};
+use std::{iter, path::Path, process, time::Duration};
 
 use anyhow::{anyhow, bail};
 use application::{
@@ -69,19 +69,17 @@ pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
 /// Rejects a store that is named twice, and a target in the directory of a source: a copy is lost together with the
 /// original.
 fn check_stores(from: &StoreUrl, also: &[StoreUrl], to: &StoreUrl) -> anyhow::Result<()> {
-    let mut sources = vec![];
-    for source in [from].into_iter().chain(also) {
+    for (index, source) in iter::once(from).chain(also).enumerate() {
         if source.is_same_as(to) {
-            let flag = if sources.is_empty() { "--from" } else { "--also" };
+            let flag = if index == 0 { "--from" } else { "--also" };
             bail!("{flag} and --to are the same log, {to}: choose a different target");
         }
         if to.path().is_some_and(|path| source.contains(Path::new(path))) {
             bail!("--to {to} is inside the store {source}: choose a path outside it");
         }
-        if sources.iter().any(|other: &&StoreUrl| other.is_same_as(source)) {
+        if iter::once(from).chain(also).take(index).any(|other| other.is_same_as(source)) {
             bail!("{source} is named twice: name each store once");
         }
-        sources.push(source);
     }
     Ok(())
 }
@@ -106,15 +104,15 @@ async fn carry_out(command: LogCommand) -> anyhow::Result<()> {
     match command {
         LogCommand::Stat { json, source } => stat::run(&source, json).await,
         LogCommand::Verify { head, json, source } => verify::run(&source, head, json).await,
-        LogCommand::Export { source, until } => export::run(&source, until.until).await,
-        LogCommand::Import { file, target, until } => import::run(&file, &target.store, until.until).await,
-        LogCommand::Copy { from, to, until, access, .. } => copy::run(&from, &to, until.until, &access).await,
+        LogCommand::Export { source, until } => export::run(&source, until).await,
+        LogCommand::Import { file, store, until } => import::run(&file, &store, until).await,
+        LogCommand::Copy { from, to, until, access, .. } => copy::run(&from, &to, until, &access).await,
         LogCommand::Salvage { from, also, head, to, accept_gaps, access } => {
             let sources = [&[from][..], &also].concat();
             salvage::run(&sources, head, &to, accept_gaps, &access).await
         }
-        LogCommand::Tail { after, source } => tail::run(&source, after).await,
-        LogCommand::Accept(arguments) => accept::run(&arguments).await,
+        LogCommand::Tail { after, json, source } => tail::run(&source, after, json).await,
+        LogCommand::Accept { store, state, yes } => accept::run(&store, &state, yes).await,
         LogCommand::Find(arguments) => find::run(&arguments).await,
     }
 }

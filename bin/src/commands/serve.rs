@@ -1,15 +1,6 @@
 //! `petstore serve`: runs the service until it receives a signal, then shuts it down gracefully.
 
-use std::{
-    io::{self, IsTerminal as _},
-    net::SocketAddr,
-    panic,
-    path::Path,
-    pin::Pin,
-    process::ExitCode,
-    sync::Arc,
-    time::Duration,
-};
+use std::{io, net::SocketAddr, panic, path::Path, pin::Pin, process::ExitCode, sync::Arc, time::Duration};
 
 use adapters::{
     access::api_keys::ApiKeys,
@@ -31,7 +22,7 @@ use tracing_subscriber::{Layer as _, layer::SubscriberExt as _, util::Subscriber
 use crate::{
     config::{LogFormat, ServeArguments, VERSION},
     descriptors,
-    output::shell_quoted,
+    output::{self, shell_quoted},
     service_manager,
     service_output::{self, ServiceOutput},
     state_recorder,
@@ -117,7 +108,7 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
         }
     };
     let store = Arc::new(store);
-    let url = &arguments.store.store;
+    let url = &arguments.store;
     state.open(store.clone());
     let server = early.map_or_else(serve_clients, Ok)?;
     // Nothing can fail any more: a failed start leaves no key file.
@@ -182,7 +173,7 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
 async fn advise_if_files_missing(mut health: watch::Receiver<Health>, arguments: Arc<ServeArguments>) {
     let files_missing =
         |health: &Health| health.not_ready().is_some_and(|error| error.fault == Fault::FilesMissing);
-    let access = arguments.store.store.access();
+    let access = arguments.store.access();
     if access == LogAccess::Exclusive && health.wait_for(files_missing).await.is_ok() {
         let advice = if arguments.admin_listen.is_some() {
             "export the log from the running service before you stop it: its open files still hold every acknowledged commit, \
@@ -254,10 +245,10 @@ fn start_logging(arguments: &ServeArguments, stderr: &NonBlocking) {
     // Otherwise the formatter prints its errors directly to standard error, which may block.
     let lines = tracing_subscriber::fmt::layer().with_writer(stderr.clone()).log_internal_errors(false);
     let lines = match arguments.log_format {
-        LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
+        LogFormat::Text => lines.with_ansi(output::has_colours(&io::stderr())).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
     };
-    tracing_subscriber::registry().with(lines).with(arguments.log.clone()).init();
+    tracing_subscriber::registry().with(lines).with(arguments.log_level.clone()).init();
     // The default report of a panic blocks on standard error.
     panic::set_hook(Box::new(|panic| {
         let panic = panic.to_string().replace('\n', " ");

@@ -1,13 +1,10 @@
 //! The arguments of `petstore keys`.
 
-use std::path::PathBuf;
-
 use adapters::access::{RateLimit, Scope, api_keys::KeyName};
 use chrono::TimeDelta;
-use clap::{
-    Args, Subcommand,
-    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
-};
+use clap::Subcommand;
+
+use super::one_of;
 
 /// The maximum lifetime of a key. A key that must be valid for longer needs no expiry.
 const LIFETIME_MAX: TimeDelta = TimeDelta::days(3_650);
@@ -22,7 +19,7 @@ pub(crate) enum KeysCommand {
         #[arg(long)]
         name: KeyName,
         /// Permissions of the key. Repeat the flag or separate scopes with commas [default: read,write]
-        #[arg(long = "scope", value_name = "SCOPE", value_delimiter = ',', value_parser = scope())]
+        #[arg(long = "scope", value_name = "SCOPE", value_delimiter = ',', value_parser = one_of::<Scope>(SCOPES))]
         scopes: Vec<Scope>,
         /// How long the key is valid, for example 12h, 90d or 1w, at most ten years [default: no expiry]
         #[arg(long, value_name = "TIME", value_parser = lifetime)]
@@ -30,16 +27,12 @@ pub(crate) enum KeysCommand {
         /// Rate limit of the key, for example 10/s, 100/m or 1000/h [default: the limit of the service, if it has one]
         #[arg(long, value_name = "LIMIT")]
         rate_limit: Option<RateLimit>,
-        #[command(flatten)]
-        file: KeyFileArgument,
     },
     /// List all keys with their ids, names, scopes, times and states, but never the secrets.
     List {
         /// Print each key as one line of JSON.
         #[arg(long)]
         json: bool,
-        #[command(flatten)]
-        file: KeyFileArgument,
     },
     /// Replace a key: create a key for the same owner and print it, alone, on the last line of standard output.
     ///
@@ -54,29 +47,12 @@ pub(crate) enum KeysCommand {
         /// How long the new key is valid [default: as long as the old key was when it was issued]
         #[arg(long, value_name = "TIME", value_parser = lifetime)]
         expires_in: Option<TimeDelta>,
-        #[command(flatten)]
-        file: KeyFileArgument,
     },
     /// Revoke a key permanently. A running service rejects it within two seconds.
     Revoke {
         /// The id or the name of the key, as shown by `petstore keys list`, or the key itself.
         key: String,
-        #[command(flatten)]
-        file: KeyFileArgument,
     },
-}
-
-/// The key file argument.
-#[derive(Debug, Args)]
-pub(crate) struct KeyFileArgument {
-    /// The key file.
-    #[arg(
-        long = "keys",
-        value_name = "FILE",
-        env = "PETSTORE_KEYS",
-        default_value = "petstore-data/keys.toml"
-    )]
-    pub(crate) path: PathBuf,
 }
 
 fn lifetime(text: &str) -> Result<TimeDelta, &'static str> {
@@ -93,17 +69,12 @@ fn span(text: &str) -> Option<TimeDelta> {
     (span <= LIFETIME_MAX).then_some(span)
 }
 
-/// Parses a scope.
-fn scope() -> impl TypedValueParser<Value = Scope> {
-    let scopes = [
-        ("read", "List and get pets"),
-        ("write", "Add pets"),
-        ("log", "Read the whole log on the admin listener"),
-        ("metrics", "Read the metrics on an admin listener that other machines can reach"),
-    ];
-    PossibleValuesParser::new(scopes.map(|(name, help)| PossibleValue::new(name).help(help)))
-        .try_map(|name| name.parse())
-}
+const SCOPES: [(&str, &str); 4] = [
+    ("read", "List and get pets"),
+    ("write", "Add pets"),
+    ("log", "Read the whole log on the admin listener"),
+    ("metrics", "Read the metrics on an admin listener that other machines can reach"),
+];
 
 #[cfg(test)]
 mod tests {

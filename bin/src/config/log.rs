@@ -15,9 +15,13 @@ use chrono::{DateTime, NaiveDate, NaiveTime, TimeDelta, Utc};
 use clap::{Args, Subcommand};
 use domain::PetId;
 
-use super::{API_KEY_VARIABLE, StoreArgument, duration, keys::KeyFileArgument, whole_number};
+use super::{API_KEY_VARIABLE, DEFAULT_KEYS, duration};
 use crate::{engines::DEFAULT_STORE, store_url::StoreUrl};
 
+/// The help of `--until`.
+const UNTIL: &str = "End with the commit at this position, or before the first commit that is later than this time: \
+                     2026-11-15T08:00:00Z, 2026-11-15, or how long ago, such as 12h. A time also prints the last position with \
+                     an earlier time, because clocks differ";
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// The maximum size of a file with an API key, in bytes.
 const KEY_MAX: u64 = 1_024;
@@ -48,18 +52,19 @@ pub(crate) enum LogCommand {
     Export {
         #[command(flatten)]
         source: SourceArgument,
-        #[command(flatten)]
-        until: UntilArgument,
+        #[arg(long, help = UNTIL, value_name = "POSITION|TIME", value_parser = end)]
+        until: Option<End>,
     },
     /// Import an exported history into an empty log, or resume an interrupted import.
     Import {
         /// The exported file, or - for standard input.
         #[arg(default_value = "-")]
         file: PathBuf,
-        #[command(flatten)]
-        target: StoreArgument,
-        #[command(flatten)]
-        until: UntilArgument,
+        /// The target (see petstore serve).
+        #[arg(long, env = "PETSTORE_STORE", hide_env_values = true, default_value = DEFAULT_STORE, value_name = "URL")]
+        store: StoreUrl,
+        #[arg(long, help = UNTIL, value_name = "POSITION|TIME", value_parser = end)]
+        until: Option<End>,
     },
     /// Copy a history to another engine, byte for byte, resume an interrupted copy, or keep a copy up to date.
     Copy {
@@ -73,11 +78,10 @@ pub(crate) enum LogCommand {
         #[arg(long, conflicts_with = "until")]
         follow: bool,
         /// How often --follow reports the lag.
-        #[arg(long, default_value = "10s", value_name = "TIME",
-              value_parser = interval)]
+        #[arg(long, default_value = "10s", value_name = "TIME", value_parser = interval)]
         report_every: Duration,
-        #[command(flatten)]
-        until: UntilArgument,
+        #[arg(long, help = UNTIL, value_name = "POSITION|TIME", value_parser = end)]
+        until: Option<End>,
         #[command(flatten)]
         access: AccessArguments,
     },
@@ -104,53 +108,40 @@ pub(crate) enum LogCommand {
         #[arg(long)]
         accept_gaps: bool,
     },
-    /// Print the last commits as lines of JSON, then new ones as they arrive, until interrupted. A log in files
-    /// can be open in only one process, so the command ends after its last commit; to follow it, use the URL of the
-    /// running service.
+    /// Print the events of the last commits, one on each line, then new ones as they arrive, until interrupted. A log in
+    /// files can be open in only one process, so the command ends after its last commit; to follow it, use the URL of
+    /// the running service.
     Tail {
         /// Start after this position instead of ten commits before the end.
-        #[arg(long, value_name = "POSITION", value_parser = whole_number::<u64>)]
+        #[arg(long, value_name = "POSITION")]
         after: Option<u64>,
+        /// Print each commit as the line of JSON that is stored.
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         source: SourceArgument,
     },
     /// Accept a log that the service has rejected because it lacks commits which the node has applied. Prints these
     /// commits, asks for confirmation, replaces the state file and adds a line to accepted.jsonl next to it.
     /// Restart the nodes of this state directory afterwards.
-    Accept(AcceptArguments),
+    Accept {
+        /// The store of the node (see petstore serve).
+        #[arg(long, env = "PETSTORE_STORE", hide_env_values = true, default_value = DEFAULT_STORE, value_name = "URL")]
+        store: StoreUrl,
+        /// Directory of the state file, as for petstore serve.
+        #[arg(long, env = "PETSTORE_STATE", default_value = "petstore-data", value_name = "DIR")]
+        state: PathBuf,
+        /// Accept without asking.
+        #[arg(long)]
+        yes: bool,
+    },
     /// Print all events, or those of a pet, an owner, a time or an idempotency key. The exit status is 1 if no event matches.
     Find(FindArguments),
 }
 
-/// The log to accept.
-#[derive(Debug, Args)]
-pub(crate) struct AcceptArguments {
-    #[command(flatten)]
-    pub(crate) store: StoreArgument,
-    /// Directory of the state file, as for petstore serve.
-    #[arg(long, env = "PETSTORE_STATE", default_value = "petstore-data", value_name = "DIR")]
-    pub(crate) state: PathBuf,
-    /// Accept without asking.
-    #[arg(long)]
-    pub(crate) yes: bool,
-}
-
+/// The conditions that an event must meet, all of them, and where to find it. Without any, every event is found.
 #[derive(Debug, Args)]
 pub(crate) struct FindArguments {
-    #[command(flatten)]
-    pub(crate) filter: Filter,
-    /// Print each event as one line of JSON, with the position, id and time of its commit.
-    #[arg(long)]
-    pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) source: SourceArgument,
-    #[command(flatten)]
-    pub(crate) keys: KeyFileArgument,
-}
-
-/// The conditions that an event must meet, all of them. Without any, every event is found.
-#[derive(Debug, Args)]
-pub(crate) struct Filter {
     /// The id of a pet.
     #[arg(long, value_name = "ID", value_parser = pet_id)]
     pub(crate) pet: Option<PetId>,
@@ -163,29 +154,21 @@ pub(crate) struct Filter {
     /// The Idempotency-Key of a request.
     #[arg(long, value_name = "KEY", value_parser = |key: &str| RequestKey::new(key))]
     pub(crate) idempotency_key: Option<RequestKey>,
-}
-
-/// The end of the history that is taken.
-#[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct UntilArgument {
-    /// End with the commit at this position, or before the first commit that is later than this time:
-    /// 2026-11-15T08:00:00Z, 2026-11-15, or how long ago, such as 12h. A time also prints the last position with an
-    /// earlier time, because clocks differ.
-    #[arg(long, value_name = "POSITION|TIME", value_parser = end)]
-    pub(crate) until: Option<End>,
+    /// Print each event as one line of JSON, with the position, id and time of its commit.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) source: SourceArgument,
+    /// The key file.
+    #[arg(long, env = "PETSTORE_KEYS", default_value = DEFAULT_KEYS, value_name = "FILE")]
+    pub(crate) keys: PathBuf,
 }
 
 /// The log to read.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SourceArgument {
     /// Where the log is stored (see petstore serve), or `https://HOST:PORT` of the admin listener of a running service.
-    #[arg(
-        long,
-        env = "PETSTORE_STORE",
-        hide_env_values = true,
-        default_value = DEFAULT_STORE,
-        value_name = "URL"
-    )]
+    #[arg(long, env = "PETSTORE_STORE", hide_env_values = true, default_value = DEFAULT_STORE, value_name = "URL")]
     pub(crate) store: StoreUrl,
     #[command(flatten)]
     pub(crate) access: AccessArguments,

@@ -13,15 +13,9 @@ use application::{
 use chrono::{DateTime, SecondsFormat, Utc};
 
 use super::report;
-use crate::{
-    config::{AcceptArguments, StoreArgument},
-    output,
-    state_recorder::state_file,
-    wire,
-};
+use crate::{output, state_recorder::state_file, store_url::StoreUrl, wire};
 
-pub(super) async fn run(arguments: &AcceptArguments) -> anyhow::Result<()> {
-    let AcceptArguments { store: StoreArgument { store: url }, state, yes } = arguments;
+pub(super) async fn run(url: &StoreUrl, state: &Path, yes: bool) -> anyhow::Result<()> {
     if state == Path::new("none") {
         bail!("--state none: a node without a state file accepts any log");
     }

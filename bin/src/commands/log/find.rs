@@ -1,4 +1,4 @@
-//! `petstore log find`: finds events in a log.
+//! `petstore log find`: finds events in a log, and describes them.
 
 use std::io::{self, BufWriter, Write as _};
 
@@ -12,12 +12,9 @@ use chrono::SecondsFormat;
 use domain::{CategoryId, NewPet, Pet, PetEvent, PetStatus};
 use serde_json::Value;
 
-use crate::{
-    config::{Filter, FindArguments},
-    output, wire,
-};
+use crate::{config::FindArguments, output, wire};
 
-impl Filter {
+impl FindArguments {
     fn matches(&self, by: Option<&OwnerId>, commit: &Commit, entry: &Entry) -> bool {
         let pet = match &entry.event {
             PetEvent::Added(pet) => pet.id,
@@ -30,15 +27,15 @@ impl Filter {
 }
 
 /// Reads and checks the whole history, and prints the matching events.
-pub(super) async fn run(FindArguments { filter, json, source, keys }: &FindArguments) -> anyhow::Result<()> {
-    let by =
-        filter.by.as_deref().map(|by| anyhow::Ok(wire::key_file(&keys.path)?.owner_of(by)?)).transpose()?;
+pub(super) async fn run(wanted: &FindArguments) -> anyhow::Result<()> {
+    let FindArguments { by, json, source, keys, .. } = wanted;
+    let by = by.as_deref().map(|by| anyhow::Ok(wire::key_file(keys)?.owner_of(by)?)).transpose()?;
     let log = wire::open_source(&source.store, &source.access).await?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut found = 0_u64;
     let walked = transfer::walk::<anyhow::Error>(&*log, &mut Tally::default(), async |record, commit| {
         for (index, entry) in commit.entries.iter().enumerate() {
-            if filter.matches(by.as_ref(), commit, entry) {
+            if wanted.matches(by.as_ref(), commit, entry) {
                 let line = if *json { as_json(&record.bytes, index)? } else { as_text(commit, entry) };
                 writeln!(out, "{line}")?;
                 found += 1;
@@ -59,21 +56,22 @@ pub(super) async fn run(FindArguments { filter, json, source, keys }: &FindArgum
     }
 }
 
-fn as_text(commit: &Commit, entry: &Entry) -> String {
-    let time = commit.time.to_rfc3339_opts(SecondsFormat::Millis, true);
-    let (position, by, what) = (commit.position, entry.by.0.escape_debug(), describe(&entry.event));
-    let request = entry.request_key.as_ref().map(|key| format!(", idempotency key {:?}", key.as_str()));
-    format!("{time}  position {position}  {by} {what}{}", request.unwrap_or_default())
-}
-
-/// Describes an event. Texts from clients are quoted and escaped, so that they cannot control the terminal.
-fn describe(event: &PetEvent) -> String {
-    match event {
-        PetEvent::Added(Pet { id, details: NewPet { name, category_id: CategoryId(category), status } }) => {
-            let (id, name, status) = (id.get(), name.as_str(), status.map_or("no status", PetStatus::as_str));
-            format!("added pet {id}: {name:?}, category {category}, {status}")
-        }
-    }
+/// Describes an event in columns, of which the last has any width. Texts from clients are quoted and escaped, so that they
+/// cannot control the terminal.
+pub(super) fn as_text(
+    Commit { position, time, .. }: &Commit,
+    Entry { event, by, request_key }: &Entry,
+) -> String {
+    let (time, by) = (time.to_rfc3339_opts(SecondsFormat::Millis, true), by.0.escape_debug().to_string());
+    let PetEvent::Added(Pet { id, details: NewPet { name, category_id: CategoryId(category), status } }) =
+        event;
+    let (id, name, status) = (id.get(), name.as_str(), status.map_or("no status", PetStatus::as_str));
+    let request = request_key.as_ref().map(|key| format!(", idempotency key {:?}", key.as_str()));
+    format!(
+        "{:>8}  {time}  {by:<12}  added pet {id:>8}  {name:?}, category {category}, {status}{}",
+        position.0,
+        request.unwrap_or_default()
+    )
 }
 
 /// The event of this record as JSON, with the position, id and time of its commit.
