@@ -151,17 +151,20 @@ impl ApiKeys {
             return Ok(());
         }
         let records = self.file.parse(&content)?;
-        let mut keys = self.keys.write();
+        let keys = self.keys.read();
         let changed = records.into_iter().map(|record| {
             let before = keys.get(&record.id());
             let entry = KeyEntry::new(record, self.rate_limit, before);
             (entry.principal.id.clone(), entry)
         });
         let changed = changed.collect();
-        let before = mem::replace(&mut *keys, changed);
+        drop(keys);
+        // Requests wait for the write lock, so it is held only for this.
+        let before = mem::replace(&mut *self.keys.write(), changed);
         if loaded.content.is_some() {
+            let (keys, now) = (self.keys.read(), self.now());
             log_changes(&before, &keys);
-            let active = keys.values().filter(|entry| entry.is_active(self.now())).count();
+            let active = keys.values().filter(|entry| entry.is_active(now)).count();
             tracing::info!(target: "petstore::keys", active, "key file reloaded");
         }
         loaded.content = Some(content);
