@@ -4,9 +4,6 @@
 #[cfg(any(feature = "nats", feature = "postgres"))]
 mod announced;
 pub mod embedded;
-#[cfg(any(feature = "nats", feature = "postgres"))]
-mod environment;
-mod loopback;
 pub mod memory;
 #[cfg(feature = "nats")]
 pub mod nats;
@@ -30,6 +27,16 @@ pub enum ReadPurpose {
     Verify,
     /// The log may be damaged, and what can be read of it is saved.
     Salvage,
+}
+
+/// Looks up an environment variable that completes a store URL: a user, a password or a password file.
+#[cfg(any(feature = "nats", feature = "postgres"))]
+type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// A variable of this process. An empty one counts as unset.
+#[cfg(any(feature = "nats", feature = "postgres"))]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// The durability of a log that promises nothing itself, or whose promise is not known here.

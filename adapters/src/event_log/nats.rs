@@ -23,7 +23,7 @@ use async_nats::{
 };
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::{StreamExt as _, future::BoxFuture};
+use futures_util::StreamExt as _;
 use parking_lot::Mutex;
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 use uuid::Uuid;
@@ -33,7 +33,7 @@ use self::{
     connection::{NatsConnection, RESPONSE_TIMEOUT},
     durability::SyncSettings,
 };
-use super::{ReadPurpose, announced, environment};
+use super::{ReadPurpose, announced, variable};
 
 /// The oldest server version whose replicas serve batches of records.
 const SERVER_MIN: (i64, i64) = (2, 11);
@@ -88,13 +88,13 @@ impl NatsLog {
     /// Connects to one of the servers of a `nats://[user:password@]host:port[,host:port]/STREAM` URL, and finds the stream.
     /// Without a known commit, a missing stream is created. Fails within seconds if no server responds, which may be
     /// temporary.
-    pub fn open(url: &str, known: Option<Version>) -> BoxFuture<'_, Result<Self, LogError>> {
-        Box::pin(Self::open_stream(url, known, ReadPurpose::Use))
+    pub async fn open(url: &str, known: Option<Version>) -> Result<Self, LogError> {
+        Self::open_stream(url, known, ReadPurpose::Use).await
     }
 
     /// Opens an existing stream, without creating one. To be salvaged, it may have lost messages, or may lose some.
-    pub fn open_existing(url: &str, purpose: ReadPurpose) -> BoxFuture<'_, Result<Self, LogError>> {
-        Box::pin(Self::open_stream(url, Some(Version::START), purpose))
+    pub async fn open_existing(url: &str, purpose: ReadPurpose) -> Result<Self, LogError> {
+        Self::open_stream(url, Some(Version::START), purpose).await
     }
 
     /// The name of the stream that a URL selects. `None` if the URL names no stream.
@@ -111,7 +111,7 @@ impl NatsLog {
     }
 
     async fn open_stream(url: &str, known: Option<Version>, purpose: ReadPurpose) -> Result<Self, LogError> {
-        let address = Address::parse(url, &environment::of_this_process)?;
+        let address = Address::parse(url, &variable)?;
         let connection = NatsConnection::open(address).await?;
         check_server(&connection.client)?;
         let epoch = connection.epoch();
@@ -352,6 +352,12 @@ impl EventLog for NatsLog {
     }
 }
 
+impl fmt::Debug for NatsLog {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "NatsLog({})", self.connection.address)
+    }
+}
+
 fn check_server(client: &Client) -> Result<(), LogError> {
     let ((major, minor), ServerInfo { version, max_payload, .. }) = (SERVER_MIN, client.server_info());
     let rule = if !client.is_server_compatible(major, minor, 0) {
@@ -362,12 +368,6 @@ fn check_server(client: &Client) -> Result<(), LogError> {
         return Ok(());
     };
     Err(Fault::CannotOpen.error(format!("nats-server {rule}")))
-}
-
-impl fmt::Debug for NatsLog {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "NatsLog({})", self.connection.address)
-    }
 }
 
 #[cfg(test)]

@@ -18,7 +18,6 @@ use application::ports::{
     Version,
 };
 use async_trait::async_trait;
-use futures_util::future::BoxFuture;
 use parking_lot::{Mutex as SyncMutex, RwLock};
 use tokio::{
     sync::{Mutex, Semaphore, watch},
@@ -27,7 +26,7 @@ use tokio::{
 };
 
 use self::{session::Session, settings::Target};
-use super::environment;
+use super::variable;
 
 /// How long the files that the URL names may take to be read.
 const SETTINGS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -65,24 +64,22 @@ impl PostgresLog {
     /// The password may also come from `PGPASSWORD`, or from the password file named by `passfile` or `PGPASSFILE`, which is
     /// read again at every connection.
     /// [`Fault::Unreachable`] may be temporary: retry.
-    pub fn open(url: &str, known: Option<Version>) -> BoxFuture<'_, Result<Self, LogError>> {
-        Box::pin(async move {
-            let log = Self::connect(url, known).await?;
-            // Clients take what they read for durable.
-            log.session().await?.wait_for_standbys().await?;
-            Ok(log)
-        })
+    pub async fn open(url: &str, known: Option<Version>) -> Result<Self, LogError> {
+        let log = Self::connect(url, known).await?;
+        // Clients take what they read for durable.
+        log.session().await?.wait_for_standbys().await?;
+        Ok(log)
     }
 
     /// Opens an existing log for reading it as it is: without creating tables, or waiting for standbys.
-    pub fn open_existing(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
-        Box::pin(Self::connect(url, Some(Version::START)))
+    pub async fn open_existing(url: &str) -> Result<Self, LogError> {
+        Self::connect(url, Some(Version::START)).await
     }
 
     /// The name of the log that a URL selects: its database and schema. `None` if the URL names no server.
     pub fn name_in(url: &str) -> Option<String> {
         let (_, rest) = url.split_once("://")?;
-        (!rest.is_empty()).then(|| settings::log_name(url, &environment::of_this_process))
+        (!rest.is_empty()).then(|| settings::log_name(url, &variable))
     }
 
     /// Parses a URL without connecting anywhere.
@@ -154,7 +151,7 @@ async fn servers(url: &str) -> Result<Vec<Target>, LogError> {
     let url = url.to_owned();
     let reading = async {
         let turn = SETTINGS_TURN.acquire().await;
-        let read = move || (turn, settings::parse(&url, &environment::of_this_process)).1;
+        let read = move || (turn, settings::parse(&url, &variable)).1;
         task::spawn_blocking(read).await
     };
     match time::timeout(SETTINGS_TIMEOUT, reading).await {

@@ -21,8 +21,11 @@ use tokio::{
 };
 
 use self::stream::{RecordStream, StreamMode};
-use super::{loopback::is_loopback, volatile};
-use crate::service_client::{self, ServiceClient, ServiceUrl};
+use super::volatile;
+use crate::{
+    loopback::is_loopback,
+    service_client::{self, ServiceClient, ServiceUrl},
+};
 
 /// The maximum size of an error response, in bytes. Its message becomes part of a sentence.
 const REPORT_MAX: usize = 4 * 1024;

@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf};
 use application::ports::{Fault, LogError};
 use percent_encoding::percent_decode_str;
 
-use crate::event_log::{environment::Environment, loopback::is_loopback};
+use crate::{event_log::Environment, loopback::is_loopback};
 
 /// The servers, the stream and how to connect.
 #[derive(Default)]

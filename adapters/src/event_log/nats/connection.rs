@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use super::address::{Address, TlsMode};
-use crate::{event_log::loopback::is_loopback, root_certificates};
+use crate::{loopback::is_loopback, root_certificates};
 
 /// How long one server may take to accept a connection.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(2);

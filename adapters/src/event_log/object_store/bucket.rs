@@ -15,7 +15,7 @@ use object_store::{
 use tokio::time;
 
 use super::client::{Connector, OBJECT_MAX, Rejection, cause, innermost};
-use crate::{event_log::loopback::is_loopback, root_certificates};
+use crate::{loopback::is_loopback, root_certificates};
 
 /// How long a response may take, and the transfer of an object.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);

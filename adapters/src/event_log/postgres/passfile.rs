@@ -4,7 +4,7 @@ use std::{fs, io, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 use application::ports::{Fault, LogError};
 
-use crate::event_log::environment::Environment;
+use crate::event_log::Environment;
 
 /// Reads the file at `named`, or else the one that `PGPASSFILE` names.
 pub(super) fn load(named: Option<PathBuf>, environment: Environment<'_>) -> Result<Option<String>, LogError> {

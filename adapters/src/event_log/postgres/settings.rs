@@ -13,10 +13,7 @@ use tokio_postgres::{
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{error_mapping, passfile};
-use crate::{
-    event_log::{environment::Environment, loopback::is_loopback},
-    root_certificates,
-};
+use crate::{event_log::Environment, loopback::is_loopback, root_certificates};
 
 /// How long opening a session may take if the URL names one server, unless it has a `connect_timeout`.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);

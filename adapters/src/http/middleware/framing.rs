@@ -1,7 +1,7 @@
 //! Rejects requests whose host or length is ambiguous, because a proxy in front could read them differently (request
 //! smuggling).
 
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     body::{Body, HttpBody as _},
@@ -15,9 +15,12 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 
-use crate::http::{
-    app_state::AppState, authentication::has_valid_key, error::ApiError, request_context::RequestContext,
-    settings::DRAIN_MAX,
+use crate::{
+    http::{
+        app_state::AppState, authentication::has_valid_key, error::ApiError, request_context::RequestContext,
+        settings::DRAIN_MAX,
+    },
+    loopback::is_loopback,
 };
 
 /// Rejects an ambiguous request. HTTP/1.0 requests need no `Host`.
@@ -52,18 +55,13 @@ pub(crate) async fn require_local_host(
     let host = request.headers().get(HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
     // A URL in the request line can name a host too.
     let hosts = [host, request.uri().authority().cloned()];
-    if hosts.iter().flatten().all(|host| is_local(host.host()))
+    if hosts.iter().flatten().all(|host| is_loopback(host.host()))
         || has_valid_key(&state, request.headers(), RequestContext::of(request.extensions()))
     {
         return next.run(request).await;
     }
     let rule = "Host must be localhost, 127.0.0.1 or [::1], unless the request has an API key";
     ApiError::invalid(rule).into_response()
-}
-
-fn is_local(host: &str) -> bool {
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    address.map_or_else(|_| host.eq_ignore_ascii_case("localhost"), |address| address.is_loopback())
 }
 
 /// Whether an HTTP/1 body may be left unread after a rejection. The connection must then be closed.

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-/// Whether connections to `host` stay on this machine. Names other than `localhost` count as remote, because a resolver
+/// Whether connections to `host`, a name or an address, stay on this machine. Names other than `localhost` count as remote, because a resolver
 /// decides where they lead.
-pub(super) fn is_loopback(host: &str) -> bool {
+pub(crate) fn is_loopback(host: &str) -> bool {
     let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     address.eq_ignore_ascii_case("localhost")
         || address.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
