@@ -56,10 +56,3 @@ pub(super) async fn ensure(client: &Client, server: &str, known: Option<Version>
         ))),
     }
 }
-
-/// Returns the channel on which nodes notify each other of commits. Its name holds the oid of the table, so that stores
-/// in different schemas use different channels.
-pub(super) async fn channel(client: &Client) -> Result<String, Error> {
-    let channel = "SELECT 'petstore_' || 'petstore_commits'::regclass::oid";
-    client.query_one(channel, &[]).await?.try_get(0)
-}

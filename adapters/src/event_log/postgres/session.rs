@@ -89,6 +89,10 @@ const EMPTY_TRANSACTION: &str = "SELECT pg_logical_emit_message(true, 'petstore'
 const HOLDS: &str = "SELECT EXISTS (SELECT 1 FROM petstore_commits WHERE position = $1 AND id = $2)";
 const HEAD: &str = "SELECT coalesce(max(position), 0) FROM petstore_commits";
 
+/// The channel on which nodes notify each other of commits. Its name holds the oid of the table, so that stores in
+/// different schemas use different channels.
+const CHANNEL: &str = "SELECT 'petstore_' || 'petstore_commits'::regclass::oid";
+
 /// An open session with one server.
 pub(super) struct Session {
     pub(super) server: String,
@@ -158,7 +162,8 @@ impl Session {
             )));
         }
         schema::ensure(&appending, &target.server, known).await?;
-        let channel = schema::channel(&appending).await.map_err(failed)?;
+        let channel = appending.query_one(CHANNEL, &[]).await;
+        let channel: String = channel.and_then(|row| row.try_get(0)).map_err(failed)?;
         reading.batch_execute(&format!("LISTEN {channel}")).await.map_err(failed)?;
         let types = [Type::INT8, Type::UUID_ARRAY, Type::BYTEA_ARRAY, Type::TEXT, Type::UUID];
         let mut session = Self {
