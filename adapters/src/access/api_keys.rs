@@ -22,6 +22,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use parking_lot::{Mutex, RwLock};
 use tokio::{task, time};
 
+pub(crate) use self::key::KEY_PREFIX;
 pub use self::{
     document::KEY_FILE_VERSION,
     file::{Issued, KeyFile, KeyFileError, NewKey},

@@ -24,7 +24,7 @@ const ID_BYTES: usize = 6;
 
 /// The prefix of every key, by which people and secret scanners recognise it. A double click selects the underscore and
 /// the digits together.
-const PREFIX: &str = "petstore_";
+pub(crate) const KEY_PREFIX: &str = "petstore_";
 /// 200 random bits. They fill exactly 40 digits, and the whole key fits into one SHA-256 block.
 const RANDOM_BYTES: usize = 25;
 /// Crockford's base 32 in lower case: without `i`, `l`, `o` and `u`, no two digits look alike.
@@ -45,7 +45,7 @@ impl ApiKey {
 
     /// Whether the text contains a key.
     pub fn is_in(text: &str) -> bool {
-        text.split(PREFIX).skip(1).any(|rest| {
+        text.split(KEY_PREFIX).skip(1).any(|rest| {
             let digits = rest.bytes().take_while(u8::is_ascii_alphanumeric).count();
             digits >= BASE_32.encode_len(RANDOM_BYTES)
         })
@@ -62,7 +62,7 @@ impl ApiKey {
     }
 
     fn from_random(random: [u8; RANDOM_BYTES]) -> Self {
-        Self(format!("{PREFIX}{}", BASE_32.encode(&random)))
+        Self(format!("{KEY_PREFIX}{}", BASE_32.encode(&random)))
     }
 }
 
@@ -75,7 +75,7 @@ impl fmt::Debug for ApiKey {
 impl KeyHash {
     /// The hash of a key, or `None` if the text does not begin like one.
     pub fn of_presented(text: &str) -> Option<Self> {
-        text.starts_with(PREFIX).then(|| Self::of_text(text))
+        text.starts_with(KEY_PREFIX).then(|| Self::of_text(text))
     }
 
     /// The id of the key with this hash.

@@ -17,7 +17,7 @@ use tokio::time;
 
 use super::request_id::{X_REQUEST_ID, trace_id};
 use crate::{
-    access::RejectedKey,
+    access::{RejectedKey, api_keys::KEY_PREFIX},
     http::{error::ApiError, request_context::RequestContext, settings::HttpSettings},
 };
 
@@ -31,9 +31,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of bytes of a text from a client in a line, after escaping.
 const TEXT_MAX: usize = 200;
 
-/// The prefix of API keys.
-const KEY_PREFIX: &str = "petstore_";
-/// A shorter text after the prefix is no key.
+/// A shorter text after the prefix of keys is no key.
 const SECRET_MIN: usize = 8;
 
 pub(crate) struct RequestLog {
