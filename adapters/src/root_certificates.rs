@@ -33,8 +33,7 @@ fn load(file: Option<&Path>) -> Result<RootCertStore, String> {
 /// Explains why the certificate of the server was rejected, or returns `None` if the error has another cause. `option`
 /// is how to pass a private CA. The library prints most reasons as the names of its variants.
 pub(crate) fn rejection(error: &(dyn Error + 'static), option: &str) -> Option<String> {
-    let mut causes = iter::successors(Some(error), |&error| error.source()).filter_map(tls_error);
-    let reason = causes.find_map(|error| match error {
+    let reason = tls_errors(error).find_map(|error| match error {
         rustls::Error::InvalidCertificate(reason) => Some(reason),
         _ => None,
     })?;
@@ -67,14 +66,18 @@ pub(crate) fn rejection(error: &(dyn Error + 'static), option: &str) -> Option<S
 
 /// Whether the cause of an error is a server that does not use TLS.
 pub(crate) fn is_without_tls(error: &(dyn Error + 'static)) -> bool {
-    let mut causes = iter::successors(Some(error), |&error| error.source()).filter_map(tls_error);
-    causes.any(|error| *error == rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType))
+    tls_errors(error).any(|error| *error == rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType))
 }
 
 /// Whether TLS is the cause of an error.
 #[cfg(any(feature = "nats", feature = "postgres"))]
 pub(crate) fn is_tls_error(error: &(dyn Error + 'static)) -> bool {
-    iter::successors(Some(error), |&error| error.source()).any(|error| tls_error(error).is_some())
+    tls_errors(error).next().is_some()
+}
+
+/// The TLS errors among the causes of an error.
+fn tls_errors<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e rustls::Error> {
+    iter::successors(Some(error), |&error| error.source()).filter_map(tls_error)
 }
 
 fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {

@@ -5,11 +5,8 @@ use tokio::sync::watch;
 
 /// Records an announced or stored position, unless a later one is known.
 pub(super) fn raise(announced: &watch::Sender<Position>, position: Position) {
-    announced.send_if_modified(|last| {
-        let is_later = position > *last;
-        *last = position.max(*last);
-        is_later
-    });
+    // Nothing precedes the start.
+    confirm(announced, Position::START, position);
 }
 
 /// Records the head of the log. `before` is the announced position when the head was requested: if it is beyond the head,

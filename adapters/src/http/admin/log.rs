@@ -122,8 +122,6 @@ fn send(
 ) -> Result<Body, ApiError> {
     let permit = state.log_readers.clone().try_acquire_owned();
     let permit = permit.map_err(|_| ApiError::Busy("too many clients are reading the log"))?;
-    let Authenticated { principal, address: client, .. } = &reader;
-    tracing::info!(target: "petstore::http", key = %principal.id, key_name = principal.name, %client, %after, %head, follow, "log stream started");
     let (chunks, mut body) = mpsc::channel(1);
     let mut sending = Sending {
         log,
@@ -136,6 +134,7 @@ fn send(
         let _permit = permit;
         let Authenticated { principal, address: client, .. } = &reader;
         let (key, closed) = (&principal.id, sending.chunks.clone());
+        tracing::info!(target: "petstore::http", %key, key_name = principal.name, %client, %after, %head, follow, "log stream started");
         let ended = tokio::select! {
             biased;
             ended = sending.send_all() => ended,

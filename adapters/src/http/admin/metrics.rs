@@ -42,7 +42,6 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 
 /// The maximum number of API keys with their own series. All other keys share one.
 const KEYS_MAX: usize = 1_000;
-const OTHER_KEYS: &str = "(others)";
 
 pub(in crate::http) async fn show(State(state): State<Arc<AppState>>) -> Response {
     let mut body = String::new();
@@ -89,7 +88,7 @@ fn keys(registry: &mut Registry, state: &AppState) {
     let mut counters = |name, help, count: fn(&Principal) -> u64| {
         let shown = shown.iter().map(|shown| (&*shown.name, &*shown.id.0, count(shown)));
         let all = others.iter().map(|principal| count(principal)).sum();
-        let others = (!others.is_empty()).then_some((OTHER_KEYS, "", all));
+        let others = (!others.is_empty()).then_some(("(others)", "", all));
         let series = shown.chain(others).map(|(key, id, count)| {
             ([("key", key.to_owned()), ("key_id", id.to_owned())], ConstCounter::new(count))
         });
