@@ -392,9 +392,11 @@ impl Writer {
 
     /// Finds out whether the engine rejected one commit or rejects all of them, because of missing permissions, a quota
     /// or a full disk. In that case every request is rejected until a probe succeeds. Some engines accept probes and
-    /// still reject commits, so writes resume only with the next commit, or after a second without requests.
+    /// still reject commits, so writes resume only with the next commit, or after a second without requests. A commit that
+    /// is too large says nothing about the others.
     async fn probe(&mut self, covered: usize, error: LogError) {
-        if self.rejections == 0 && self.follower.log.check_writable().await.is_ok() {
+        let may_accept_others = self.rejections == 0 || error.fault == Fault::TooLarge;
+        if may_accept_others && self.follower.log.check_writable().await.is_ok() {
             self.rejections = 1;
             tracing::warn!(target: "petstore::log", %error, "commit rejected");
             self.resume_writes();
