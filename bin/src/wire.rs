@@ -39,24 +39,19 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 const START_RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// Opens the log, and creates it if it does not exist.
-pub(crate) async fn open_log(url: &StoreUrl) -> Result<Log, LogError> {
-    open_known_log(url, None).await
-}
-
-/// Opens the log. If a commit of it is known, a server that holds this commit is preferred, and a missing log is
-/// [`Fault::AnotherLog`]: a new one would be in the way of a restore.
-pub(crate) async fn open_known_log(url: &StoreUrl, known: Option<Version>) -> Result<Log, LogError> {
+/// Opens the log, and creates it if it does not exist. If a commit of it is known, a server that holds this commit is
+/// preferred, and a missing log is [`Fault::AnotherLog`]: a new one would be in the way of a restore.
+pub(crate) async fn open_log(url: &StoreUrl, known: Option<Version>) -> Result<Log, LogError> {
     let (engine, place) = engine_of(url)?;
     (engine.open)(place, known).await
 }
 
-/// Opens the log like [`open_log`], passes it to `work`, and closes it.
+/// Opens the log, passes it to `work`, and closes it.
 pub(crate) async fn with_log<T>(
     url: &StoreUrl,
     work: impl AsyncFnOnce(&dyn EventLog) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let log = open_log(url).await?;
+    let log = open_log(url, None).await?;
     let outcome = work(&*log).await;
     close_log(&*log).await;
     outcome
@@ -168,7 +163,7 @@ async fn try_to_open_store(
 ) -> Result<(PetStore, Option<Arc<StateFile>>), LogError> {
     let url = &arguments.store;
     let (state_file, known) = state_recorder::open(url, arguments.state_directory().as_deref())?;
-    let log = open_known_log(url, known.map(LogIdentity::version)).await?;
+    let log = open_log(url, known.map(LogIdentity::version)).await?;
     // The state file comes last: a mistyped path of the key file leaves no files next to it.
     let checked = check(&*log, arguments, keys).await;
     if let Err(error) = checked.and_then(|()| state_file.as_deref().map_or(Ok(()), state_recorder::prepare)) {
@@ -265,9 +260,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().join("log").display().to_string();
         let url = StoreUrl::Engine { engine: &TABLE[0], place };
-        contract::a_reopened_log_holds_everything(async || open_log(&url).await.unwrap()).await;
+        contract::a_reopened_log_holds_everything(async || open_log(&url, None).await.unwrap()).await;
         let id = CommitId(uuid::Uuid::nil());
-        let log = open_known_log(&url, Some(Version::at(Position(40), id))).await.unwrap();
+        let log = open_log(&url, Some(Version::at(Position(40), id))).await.unwrap();
         assert_eq!(log.head().await, Ok(Position(40)));
         log.close().await;
         let log = open_source(&url, &AccessArguments::default()).await.unwrap();

@@ -33,7 +33,7 @@ pub(super) async fn run(url: &StoreUrl, state: &Path, yes: bool) -> anyhow::Resu
         Err(error) => bail!("cannot read the state file {}: {error}", file.file().display()),
     };
     let newest = recorded.as_ref().map_or(Version::START, |recorded| recorded.version());
-    let (found, has_recorded, description) = match wire::open_known_log(url, Some(newest)).await {
+    let (found, has_recorded, description) = match wire::open_log(url, Some(newest)).await {
         Ok(log) => {
             let found = look_at(&*log, recorded.as_ref().ok()).await;
             wire::close_log(&*log).await;

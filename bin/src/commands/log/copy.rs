@@ -58,7 +58,7 @@ pub(super) async fn follow(
     let open = async || {
         let opened = logs.get_or_try_init(async || {
             let source = wire::open_source(from, access).await.map_err(CopyError::Source)?;
-            Ok((source, wire::open_log(to).await.map_err(CopyError::Target)?))
+            Ok((source, wire::open_log(to, None).await.map_err(CopyError::Target)?))
         });
         opened.await.map(|(source, target)| (&**source, &**target))
     };
