@@ -63,20 +63,15 @@ impl IdempotencyCache {
     /// Forgets the oldest key of the owner with the most keys.
     fn evict(&mut self) {
         let Some((count, owner)) = self.by_count.pop_last() else { return };
-        self.owners.get_mut(&owner).expect("every owner in by_count has entries").forget_oldest();
+        let entries = self.owners.get_mut(&owner).expect("every owner in by_count has entries");
+        if let Some(oldest) = entries.oldest_first.pop_front() {
+            entries.pets.remove(&oldest);
+        }
         self.len -= 1;
         if count > 1 {
             self.by_count.insert((count - 1, owner));
         } else {
             self.owners.remove(&owner);
-        }
-    }
-}
-
-impl OwnerEntries {
-    fn forget_oldest(&mut self) {
-        if let Some(oldest) = self.oldest_first.pop_front() {
-            self.pets.remove(&oldest);
         }
     }
 }

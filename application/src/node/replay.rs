@@ -19,11 +19,6 @@ const WORTH_SHARING: usize = 256 * 1024;
 /// The size of a share: small, so that all cores finish at about the same time.
 const SHARE: usize = 64 * 1024;
 
-/// Whether the records are enough to be decoded on all cores.
-fn is_worth_sharing(records: &[StoredRecord]) -> bool {
-    records.iter().map(|record| record.bytes.len()).sum::<usize>() >= WORTH_SHARING
-}
-
 /// Applies the records, up to the first error. Returns the nodes that have written their commits, with the positions of
 /// these.
 pub(crate) async fn apply(
@@ -36,7 +31,7 @@ pub(crate) async fn apply(
         authors.push((commit.position, commit.node));
         state.apply(&commit, digest)
     };
-    if is_worth_sharing(records) {
+    if records.iter().map(|record| record.bytes.len()).sum::<usize>() >= WORTH_SHARING {
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let (mut shares, mut checking) = (shares(records), VecDeque::new());
         loop {

@@ -23,7 +23,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// request.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(250);
 /// The delay after an outage.
-const RETRY: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
+const RETRY: Backoff = Backoff { first: Duration::from_millis(250), max: Duration::from_secs(5) };
 /// The maximum number of attempts of an append whose outcome stays unknown.
 const APPEND_TRIES_MAX: u32 = 20;
 /// The delay between these attempts.

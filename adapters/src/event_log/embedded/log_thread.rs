@@ -30,7 +30,7 @@ use super::{
 /// The interval at which the high-water mark is synced after commits, files and free space are measured, an idle log
 /// checks its files, and a full one the free space.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
-const REOPEN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(4));
+const REOPEN: Backoff = Backoff { first: Duration::from_secs(1), max: Duration::from_secs(4) };
 
 pub(super) struct QueuedAppend {
     pub(super) expected: Version,
