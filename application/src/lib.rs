@@ -9,7 +9,6 @@ mod backoff;
 mod commands;
 pub mod log;
 mod node;
-mod options;
 mod page;
 mod pet_store;
 pub mod ports;
@@ -24,8 +23,7 @@ pub use log::{
     position::{HASH_PREFIX, LogPosition},
 };
 pub use node::{applied::NotCaughtUp, health::Health};
-pub use options::{LogAccess, Options};
 pub use page::{Limit, ListPets, Page};
-pub use pet_store::PetStore;
+pub use pet_store::{LogAccess, Options, PetStore};
 pub use ports::Version;
 pub use statistics::{Histogram, Statistics};

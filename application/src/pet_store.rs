@@ -12,7 +12,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     commands::{CreatePet, Created, WriteError},
-    log::{commit::OwnerId, position::LogPosition},
+    log::{
+        commit::{NodeId, OwnerId},
+        position::LogPosition,
+    },
     node::{
         applied::NotCaughtUp,
         follower::Follower,
@@ -20,11 +23,10 @@ use crate::{
         state::NodeState,
         writer::{self, QueuedCreate, Writer},
     },
-    options::Options,
     page::{ListPets, Page},
     ports::{
-        Clock, CommitId, Durability, EventLog, Fault, LogError, LogIdentity, LogSource, Position, ReadModel,
-        Version,
+        Clock, CommitId, Durability, DurabilityLevel, EventLog, Fault, LogError, LogIdentity, LogSource,
+        Position, ReadModel, Version,
     },
     statistics::Statistics,
 };
@@ -32,6 +34,46 @@ use crate::{
 const LOGGING_INTERVAL: Duration = Duration::from_millis(250);
 /// How far ahead of the known head a commit may be that a request waits for: more commits than are stored while it waits.
 const COMMITS_AHEAD_MAX: u64 = 10_000;
+
+/// The options of a store.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Which nodes may write to the log.
+    pub access: LogAccess,
+    /// The id of this run of the node.
+    pub node: NodeId,
+    /// The required durability. While the log promises less, writes are rejected.
+    pub required: DurabilityLevel,
+    /// The log that this node has applied before, if any. A log that does not hold its newest commit is rejected.
+    pub known: Option<LogIdentity>,
+    /// The maximum number of pets, if there is one.
+    pub pets_max: Option<usize>,
+    /// The progress of the replay: the last applied position, and the last position of the log when the replay began.
+    pub progress: watch::Sender<(Position, Position)>,
+}
+
+impl Options {
+    /// The defaults for a log with this access.
+    pub fn new(access: LogAccess) -> Self {
+        Self {
+            access,
+            node: NodeId::random(),
+            required: DurabilityLevel::Volatile,
+            known: None,
+            pets_max: None,
+            progress: watch::Sender::default(),
+        }
+    }
+}
+
+/// Which nodes may write to a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogAccess {
+    /// Only this node: the engine locks the log.
+    Exclusive,
+    /// Other nodes too: this node follows their commits.
+    Shared,
+}
 
 /// The pet store of one node. Reads are served from memory; writes go through one writer.
 ///
@@ -43,7 +85,6 @@ pub struct PetStore {
     stop: CancellationToken,
     /// The writer, the follower, and the task that logs changes.
     tasks: TaskTracker,
-    pets_max: Option<usize>,
 }
 
 impl PetStore {
@@ -59,8 +100,8 @@ impl PetStore {
         clock: Arc<dyn Clock>,
         options: Options,
     ) -> Result<Self, LogError> {
-        let follower = Arc::new(Follower::new(log, NodeState::new(read_model), &options));
-        if let Err(error) = follower.start(options.known).await {
+        let follower = Arc::new(Follower::new(log, NodeState::new(read_model), options));
+        if let Err(error) = follower.start().await {
             follower.log.close().await;
             return Err(error);
         }
@@ -71,15 +112,13 @@ impl PetStore {
         }
         let (requests, queue) = mpsc::channel(Self::QUEUE_MAX);
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let pets_max = options.pets_max;
-        let writer = Writer::new(follower.clone(), clock, queue, stop.clone(), options);
-        let writing = writer.run(unwritable);
+        let writing = Writer::new(follower.clone(), clock, queue, stop.clone()).run(unwritable);
         tasks.spawn(supervise("writer", writing, follower.clone(), |health| &mut health.writes));
         let following = follower.clone().follow();
         let following = supervise("follower", following, follower.clone(), |health| &mut health.reads);
         tasks.spawn(stop.clone().run_until_cancelled_owned(following));
         tasks.spawn(stop.clone().run_until_cancelled_owned(log_changes(follower.clone())));
-        Ok(Self { follower, requests, stop, tasks, pets_max })
+        Ok(Self { follower, requests, stop, tasks })
     }
 
     /// Returns one page of pets.
@@ -175,7 +214,7 @@ impl PetStore {
 
     /// The maximum number of pets, if there is one.
     pub fn pets_max(&self) -> Option<usize> {
-        self.pets_max
+        self.follower.options.pets_max
     }
 
     /// The number of queued creates.

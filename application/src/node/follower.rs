@@ -24,7 +24,7 @@ use crate::{
         state::NodeState,
         turns::{READ_INTERVAL, Turns},
     },
-    options::{LogAccess, Options},
+    pet_store::{LogAccess, Options},
     ports::{
         EventLog, Fault, LogError, LogIdentity, Position, ReadBound, StoredRecord, Version, wait_for_records,
     },
@@ -48,33 +48,31 @@ pub(crate) struct Follower {
     pub(crate) health: watch::Sender<Health>,
     pub(crate) statistics: Statistics,
     pub(crate) turns: watch::Sender<Turns>,
-    pub(crate) access: LogAccess,
+    pub(crate) options: Options,
     /// Whether the writer waits for its turn, and so for the commits of other nodes.
     pub(crate) writer_waits: watch::Sender<bool>,
     /// Held from reading a batch to applying it.
     apply_lock: Mutex<()>,
-    progress: watch::Sender<(Position, Position)>,
 }
 
 impl Follower {
-    pub(crate) fn new(log: Arc<dyn EventLog>, state: NodeState, options: &Options) -> Self {
+    pub(crate) fn new(log: Arc<dyn EventLog>, state: NodeState, options: Options) -> Self {
         Self {
             log,
             state,
             health: watch::Sender::default(),
             statistics: Statistics::default(),
             turns: watch::Sender::new(Turns::new(options.node, Instant::now())),
-            access: options.access,
+            options,
             writer_waits: watch::Sender::default(),
             apply_lock: Mutex::default(),
-            progress: options.progress.clone(),
         }
     }
 
     /// The health of this node now. Only a node on a shared log can be out of date.
     pub(crate) fn current_health(&self) -> Health {
         let health = self.health.borrow().clone();
-        match self.access {
+        match self.options.access {
             LogAccess::Exclusive => health,
             LogAccess::Shared => health.at_staleness(self.statistics.unseen_for()),
         }
@@ -101,7 +99,7 @@ impl Follower {
 
     /// Changes when this node may append. A node that writes alone takes no turns.
     pub(crate) fn change_turns(&self, change: impl FnOnce(&mut Turns)) {
-        if self.access == LogAccess::Shared {
+        if self.options.access == LogAccess::Shared {
             self.turns.send_modify(change);
         }
     }
@@ -119,9 +117,9 @@ impl Follower {
     }
 
     /// Replays the log, if it is the same log as before.
-    pub(crate) async fn start(&self, known: Option<LogIdentity>) -> Result<(), LogError> {
+    pub(crate) async fn start(&self) -> Result<(), LogError> {
         let mut least = Position::START;
-        if let Some(known) = known {
+        if let Some(known) = self.options.known {
             self.check_identity(known).await?;
             least = known.position;
         }
@@ -209,7 +207,7 @@ impl Follower {
         let mut head_read = Instant::now();
         loop {
             let following = self.health.borrow().log.is_none();
-            let polled = match self.access {
+            let polled = match self.options.access {
                 LogAccess::Exclusive => {
                     time::sleep(POLL_INTERVAL).await;
                     self.head().await.map(drop)
@@ -220,7 +218,7 @@ impl Follower {
             match polled {
                 Ok(()) => self.statistics.confirm(),
                 Err(error) => {
-                    self.change_health(|health| match self.access {
+                    self.change_health(|health| match self.options.access {
                         // Reads still show every pet. The writer knows the reason if it has stopped.
                         LogAccess::Exclusive if health.not_ready().is_some() => {}
                         LogAccess::Exclusive => health.stop_writes(&error),
@@ -260,7 +258,7 @@ impl Follower {
     async fn read_up_to(&self, head: Position) -> Result<(), LogError> {
         let mut position = self.state.version().position;
         let mut logged = Instant::now();
-        self.progress.send_replace((position, head));
+        self.options.progress.send_replace((position, head));
         let read_after = async |position| {
             if position < head { self.log.read(position, ReadBound::BATCH).await } else { Ok(Vec::new()) }
         };
@@ -272,7 +270,7 @@ impl Follower {
             applied?;
             records = read?;
             position = self.state.version().position;
-            self.progress.send_replace((position, head));
+            self.options.progress.send_replace((position, head));
             if logged.elapsed() >= PROGRESS_INTERVAL {
                 logged = Instant::now();
                 tracing::info!(
@@ -305,16 +303,9 @@ impl Follower {
 
     /// Rejects a log that does not hold this commit.
     pub(crate) async fn check_holds(&self, version: Version) -> Result<(), LogError> {
-        if version == Version::START {
-            return Ok(());
-        }
-        let found = self.log.read(version.position.before(), ReadBound::ONE).await?;
-        self.compare(version, found.first()).await
-    }
-
-    async fn compare(&self, version: Version, found: Option<&StoredRecord>) -> Result<(), LogError> {
-        let (Version { position, .. }, Some(applied)) = (version, version.commit) else { return Ok(()) };
-        let detail = match found.map(codec::decode_stored).transpose()? {
+        let Version { position, commit: Some(applied) } = version else { return Ok(()) };
+        let found = self.log.read(position.before(), ReadBound::ONE).await?;
+        let detail = match found.first().map(codec::decode_stored).transpose()? {
             Some(commit) if commit.id == applied => return Ok(()),
             Some(_) => format!(
                 "the log holds a different commit at position {position} than the one that this node has applied"

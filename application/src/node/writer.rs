@@ -29,7 +29,7 @@ use crate::{
         health::Health,
         turns::Turns,
     },
-    options::{LogAccess, Options},
+    pet_store::LogAccess,
     ports::{
         AppendError, Clock, CommitId, Durability, DurabilityLevel, Fault, LogError, ReadBound, Record,
         Version,
@@ -42,7 +42,7 @@ pub(crate) const APPEND_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// The delays between probes of an engine that rejects commits. They grow, because a probe may trigger the election of
 /// a new leader.
-const PROBE: Backoff = Backoff::new(RETRY_DELAY, Duration::from_secs(4));
+const PROBE: Backoff = Backoff { first: RETRY_DELAY, max: Duration::from_secs(4) };
 /// The interval at which an idle writer checks whether it may write.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of yields before a commit is made of the requests that have arrived (docs/decisions/0012).
@@ -64,7 +64,6 @@ pub(crate) struct Writer {
     /// Cancelled when the store is closed.
     stop: CancellationToken,
     waiting: VecDeque<QueuedCreate>,
-    options: Options,
     /// How many commits and probes the engine has rejected since it last stored one.
     rejections: u32,
     last_batch_was_shared: bool,
@@ -76,18 +75,9 @@ impl Writer {
         clock: Arc<dyn Clock>,
         queue: mpsc::Receiver<QueuedCreate>,
         stop: CancellationToken,
-        options: Options,
     ) -> Self {
-        Self {
-            follower,
-            clock,
-            queue,
-            stop,
-            waiting: VecDeque::new(),
-            options,
-            rejections: 0,
-            last_batch_was_shared: false,
-        }
+        let waiting = VecDeque::new();
+        Self { follower, clock, queue, stop, waiting, rejections: 0, last_batch_was_shared: false }
     }
 
     /// Runs until the store is closed and the queue is drained. `unwritable` is the reason why the engine would reject a
@@ -120,7 +110,7 @@ impl Writer {
 
     /// Stores the waiting requests, or rejects them.
     async fn serve_batch(&mut self) {
-        if self.follower.access == LogAccess::Shared {
+        if self.follower.options.access == LogAccess::Shared {
             self.wait_for_turn().await;
         }
         self.collect_batch().await;
@@ -216,11 +206,12 @@ impl Writer {
 
     /// Checks that the log promises the required durability.
     fn check_durability(&self) -> Result<(), LogError> {
-        if self.options.required == DurabilityLevel::Volatile {
+        let required = self.follower.options.required;
+        if required == DurabilityLevel::Volatile {
             return Ok(());
         }
         let Durability { level, promise, .. } = self.follower.log.durability();
-        if level >= self.options.required {
+        if level >= required {
             return Ok(());
         }
         Err(Fault::NotDurable.error(format!("the log promises less than required: {promise}")))
@@ -277,13 +268,13 @@ impl Writer {
     /// Decides the next commit, and returns it with the version that it follows.
     fn decide(&self) -> (Version, PendingCommit) {
         let requests = self.waiting.iter().map(|queued| &queued.request);
-        let most = self.options.pets_max.unwrap_or(usize::MAX);
+        let most = self.follower.options.pets_max.unwrap_or(usize::MAX);
         self.follower.state.with(|state| {
             let pets = self.follower.state.show(|pets| pets.count(None)).0;
             let context = CommitContext {
                 now: self.clock.now(),
                 id: CommitId(Uuid::now_v7()),
-                node: self.options.node,
+                node: self.follower.options.node,
                 remaining_capacity: most.saturating_sub(pets),
             };
             (state.history.version, decision::decide(state, requests, context))
