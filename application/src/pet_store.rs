@@ -101,7 +101,7 @@ impl PetStore {
         options: Options,
     ) -> Result<Self, LogError> {
         let follower = Arc::new(Follower::new(log, NodeState::new(read_model), options));
-        if let Err(error) = follower.start().await {
+        if let Err(error) = follower.resume().await {
             follower.log.close().await;
             return Err(error);
         }

@@ -116,20 +116,6 @@ impl Follower {
         head
     }
 
-    /// Replays the log, if it is the same log as before.
-    pub(crate) async fn start(&self) -> Result<(), LogError> {
-        let mut least = Position::START;
-        if let Some(known) = self.options.known {
-            self.check_identity(known).await?;
-            least = known.position;
-        }
-        // The log may be replaced at any moment, so replay at least up to the recorded version.
-        let head = self.head().await?;
-        self.read_up_to(head.max(least)).await?;
-        self.statistics.confirm();
-        Ok(())
-    }
-
     /// Applies the commits of other nodes, or the first part of them. Reads once, because other nodes may append again
     /// at any moment.
     pub(crate) async fn catch_up(&self) -> Result<(), LogError> {
@@ -170,23 +156,26 @@ impl Follower {
     /// Checks before an append that the log is usable, and that it still holds the newest applied commit if it was
     /// disconnected.
     pub(crate) async fn check_usable(&self) -> Result<(), LogError> {
-        let health = self.health.borrow().clone();
-        match health.unusable() {
-            Some(error) => Err(error.clone()),
-            None if health.log.is_none() => Ok(()),
-            None => self.check_holds(self.state.version()).await,
+        let error = self.health.borrow().log.clone();
+        match error {
+            None => Ok(()),
+            Some(error) if error.fault != Fault::Unreachable => Err(error),
+            Some(_) => self.check_holds(self.state.version()).await,
         }
     }
 
-    /// Resumes following if the log holds the newest applied commit, and applies the commits after it.
+    /// Follows the log if it holds the newest commit that this node has applied, now or before its startup. Applies the
+    /// commits after the newest one.
     pub(crate) async fn resume(&self) -> Result<(), LogError> {
         let _applying = self.apply_lock.lock().await;
         // Fails if the log has not been reopened.
-        let head = self.head().await?;
-        if let Some(identity) = self.state.identity() {
-            self.check_identity(identity).await?;
+        let mut last = self.head().await?;
+        if let Some(known) = self.state.identity().or(self.options.known) {
+            self.check_identity(known).await?;
+            // The log may be replaced at any moment.
+            last = last.max(known.position);
         }
-        self.read_up_to(head).await?;
+        self.read_up_to(last).await?;
         self.statistics.confirm();
         self.change_health(|health| health.log = None);
         Ok(())
