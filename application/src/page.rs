@@ -13,8 +13,6 @@ impl Limit {
     pub const MIN: usize = 1;
     /// The largest page.
     pub const MAX: usize = 100;
-    /// The default page size.
-    pub const DEFAULT: Self = Self(20);
 
     /// Accepts 1 to 100.
     pub fn new(limit: usize) -> Option<Self> {
@@ -29,7 +27,7 @@ impl Limit {
 
 impl Default for Limit {
     fn default() -> Self {
-        Self::DEFAULT
+        Self(20)
     }
 }
 

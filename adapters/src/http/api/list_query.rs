@@ -20,7 +20,7 @@ pub(super) fn parse(query: &str) -> Result<ListPets, String> {
     if !errors.is_empty() {
         return Err(errors.join("; "));
     }
-    Ok(ListPets { limit: limit.unwrap_or(Limit::DEFAULT), status, after: after.flatten() })
+    Ok(ListPets { limit: limit.unwrap_or_default(), status, after: after.flatten() })
 }
 
 /// The link to the page after `after`, with the same filter and size.

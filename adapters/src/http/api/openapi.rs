@@ -126,7 +126,7 @@ mod tests {
         let limit = &parameters.find(|parameter| parameter["name"] == "limit").unwrap()["schema"];
         assert_eq!(limit["minimum"], Limit::MIN);
         assert_eq!(limit["maximum"], Limit::MAX);
-        assert_eq!(limit["default"], Limit::DEFAULT.get());
+        assert_eq!(limit["default"], Limit::default().get());
         let page = &list["responses"]["200"]["content"]["application/json"]["schema"];
         assert_eq!(page["maxItems"], Limit::MAX);
         let schemas = &file["components"]["schemas"];
