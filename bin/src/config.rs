@@ -1,7 +1,6 @@
 //! The command line. Every flag of `serve` has an environment variable of the same name. Other commands have variables
 //! only for connection settings, because a forgotten variable would change what a single command does.
 
-mod health;
 mod keys;
 mod log;
 
@@ -24,6 +23,7 @@ use adapters::{
         api_keys::{ApiKey, KEY_FILE_VERSION},
     },
     http::{API_VERSION, ContactUrl, HttpSettings, Origin, ServerUrl, TrustedProxy},
+    service_client::ServiceUrl,
 };
 use anyhow::bail;
 use application::{log::codec, ports::DurabilityLevel};
@@ -41,7 +41,6 @@ use crate::{
     store_url::StoreUrl,
 };
 
-pub(crate) use health::{HealthArguments, Probe};
 pub(crate) use keys::KeysCommand;
 pub(crate) use log::{AccessArguments, FindArguments, LogCommand, SourceArgument};
 
@@ -362,6 +361,37 @@ impl AddressArguments {
         let Self { base_url, staging_url, contact } = self.clone();
         HttpSettings { base_url, staging_url, contact, ..HttpSettings::default() }
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HealthArguments {
+    /// URL of the service: `http://HOST:PORT` or `https://HOST:PORT`. Both listeners serve the probes.
+    #[arg(env = "PETSTORE_URL", default_value = "http://127.0.0.1:8080")]
+    pub(crate) url: ServiceUrl,
+    /// Which probe to request.
+    #[arg(long, default_value = "ready")]
+    pub(crate) probe: Probe,
+    /// File with the certificates (PEM) to trust for https [default: those of the system]
+    #[arg(long, env = "PETSTORE_CA", value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// How long to wait for the whole response.
+    #[arg(long, default_value = "5s", value_name = "TIME", value_parser = duration)]
+    pub(crate) timeout: Duration,
+    /// Print the report as JSON on a terminal too.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Probe {
+    /// Whether the service should get requests (/readyz).
+    Ready,
+    /// Whether the service should get reads (/readyz/reads).
+    Reads,
+    /// Whether the service should get writes (/readyz/writes).
+    Writes,
+    /// Whether the process is alive (/livez).
+    Live,
 }
 
 const DURABILITY_LEVELS: [(&str, &str); 4] = [

@@ -10,7 +10,7 @@ use application::{
     ports::{EventLog, Fault, LogError, LogIdentity, Position, Version},
     transfer::commit_at,
 };
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, Utc};
 
 use super::report;
 use crate::{output, state_recorder::state_file, store_url::StoreUrl, wire};
@@ -113,7 +113,7 @@ fn positions(first: Position, last: Position) -> String {
 }
 
 fn at(position: Position, time: Option<DateTime<Utc>>) -> String {
-    let time = time.map(|time| format!(", at {}", time.to_rfc3339_opts(SecondsFormat::Secs, true)));
+    let time = time.map(|time| format!(", at {}", report::seconds(time)));
     format!("up to position {position}{}", time.unwrap_or_default())
 }
 

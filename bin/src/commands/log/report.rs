@@ -53,8 +53,8 @@ pub(super) fn tally(tally: &Tally) {
     field("events", tally.events);
     field("bytes", tally.bytes);
     if let Some((first, last)) = tally.span {
-        field("first", first.to_rfc3339_opts(SecondsFormat::Secs, true));
-        field("last", last.to_rfc3339_opts(SecondsFormat::Secs, true));
+        field("first", seconds(first));
+        field("last", seconds(last));
     }
     if let Some(head_hash) = tally.head_hash() {
         field("head hash", head_hash);
@@ -63,16 +63,20 @@ pub(super) fn tally(tally: &Tally) {
 
 /// The fields of [`tally`] as a JSON object, with the names of an export's manifest.
 pub(super) fn tally_as_json(store: &StoreUrl, tally: &Tally) -> Value {
-    let time = |time: DateTime<Utc>| time.to_rfc3339_opts(SecondsFormat::Secs, true);
     json!({
         "store": store.to_string(),
         "position": tally.position().0,
         "events": tally.events,
         "bytes": tally.bytes,
-        "first": tally.span.map(|(first, _)| time(first)),
-        "last": tally.span.map(|(_, last)| time(last)),
+        "first": tally.span.map(|(first, _)| seconds(first)),
+        "last": tally.span.map(|(_, last)| seconds(last)),
         "head": tally.head_hash().map(|head| head.to_string()),
     })
+}
+
+/// Formats a time to the second.
+pub(super) fn seconds(time: DateTime<Utc>) -> String {
+    time.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
 /// Formats a number of commits.

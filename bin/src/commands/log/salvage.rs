@@ -9,7 +9,6 @@ use application::{
     ports::{EventLog, Fault, Position},
     transfer::{self, CopyError, Found, MergeError, MergedLog, Rechained, SalvagedLog, Tally},
 };
-use chrono::SecondsFormat;
 use thiserror::Error;
 
 use super::{progress, report};
@@ -76,7 +75,7 @@ async fn merge(
         MergeError::Contradiction(found) => {
             let position = found[0].commit.position;
             let [one, other] = found.map(|Found { copy, commit, last: (last, hash), .. }| {
-                let (url, time) = (&sources[copy], commit.time.to_rfc3339_opts(SecondsFormat::Secs, true));
+                let (url, time) = (&sources[copy], report::seconds(commit.time));
                 format!("{url} holds commit {} of {time} (its last intact position is {last}, --head {hash})", commit.id.0)
             });
             anyhow!(
