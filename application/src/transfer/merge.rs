@@ -6,7 +6,6 @@
 use std::{mem, sync::Arc};
 
 use async_trait::async_trait;
-use thiserror::Error;
 
 use super::intact::{IntactRecords, SalvagedLog};
 use crate::{
@@ -15,16 +14,13 @@ use crate::{
 };
 
 /// Copies that cannot be combined. Each copy is named by its index.
-#[derive(Debug, Error)]
+#[derive(Debug)]
 pub enum MergeError {
     /// A copy cannot be read, for another reason than damage.
-    #[error("{1}")]
     Copy(usize, LogError),
     /// Two copies hold different intact records at the same position.
-    #[error("two copies contradict each other at position {}", .0[0].commit.position)]
     Contradiction(Box<[Found; 2]>),
     /// No history in the copies ends with this head hash.
-    #[error("no history in these stores has the head hash {0}")]
     NoSuchHead(Digest),
 }
 

@@ -83,9 +83,10 @@ async fn merge(
                  --head, or leave out a store"
             )
         }
-        MergeError::NoSuchHead(_) => {
-            anyhow!("{error}: the commits up to it are incomplete, or the hash is wrong; petstore log verify prints the head hash of a store")
-        }
+        MergeError::NoSuchHead(head) => anyhow!(
+            "no history in these stores has the head hash {head}: the commits up to it are incomplete, or the hash is wrong; \
+             petstore log verify prints the head hash of a store"
+        ),
     })
 }
 
