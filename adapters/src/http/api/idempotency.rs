@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use application::RequestKey;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::field;
+use super::read_once;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
@@ -14,7 +14,7 @@ pub(crate) const REPLAYED: (HeaderName, HeaderValue) =
     (HeaderName::from_static("idempotency-replayed"), HeaderValue::from_static("true"));
 
 pub(crate) fn request_key(headers: &HeaderMap, errors: &mut Vec<String>) -> Option<RequestKey> {
-    field::read("Idempotency-Key", headers.get_all(IDEMPOTENCY_KEY), errors, |value| {
+    read_once("Idempotency-Key", headers.get_all(IDEMPOTENCY_KEY), errors, |value| {
         let key = value.to_str().ok().and_then(unquoted).unwrap_or_default();
         RequestKey::new(&*key).map_err(|rule| format!("{rule}, in matching quotes or none"))
     })

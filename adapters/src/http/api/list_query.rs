@@ -4,7 +4,7 @@ use application::{Limit, ListPets};
 use axum::http::HeaderValue;
 use domain::{PetId, PetStatus};
 
-use super::{field, number};
+use super::{number, read_once};
 use crate::http::header_value;
 
 /// The page that a query asks for, or every error of the query: axum's `Query` would stop at the first one.
@@ -14,9 +14,9 @@ pub(super) fn parse(query: &str) -> Result<ListPets, String> {
         parameters.map(|(_, value)| value)
     };
     let mut errors = Vec::new();
-    let limit = field::read("limit", given("limit"), &mut errors, |text| limit(&text));
-    let status = field::read("status", given("status"), &mut errors, |text| status(&text));
-    let after = field::read("after", given("after"), &mut errors, |text| after(&text));
+    let limit = read_once("limit", given("limit"), &mut errors, |text| limit(&text));
+    let status = read_once("status", given("status"), &mut errors, |text| status(&text));
+    let after = read_once("after", given("after"), &mut errors, |text| after(&text));
     if !errors.is_empty() {
         return Err(errors.join("; "));
     }

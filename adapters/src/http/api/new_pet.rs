@@ -8,7 +8,7 @@ use domain::{CategoryId, NewPet, PetName, PetStatus};
 use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{field, idempotency, json_body, number};
+use super::{idempotency, json_body, number, read_once};
 use crate::http::error::ApiError;
 
 /// A pet to add. Media type and size are checked first; then one rejection names every error of the headers and the body.
@@ -41,10 +41,10 @@ pub(super) fn parse(body: &[u8]) -> Result<NewPet, String> {
         }
     };
     require("name", &mut errors);
-    let name = field::read("name", given("name"), &mut errors, name);
+    let name = read_once("name", given("name"), &mut errors, name);
     require("categoryId", &mut errors);
-    let category_id = field::read("categoryId", given("categoryId"), &mut errors, category_id);
-    let status = field::read("status", given("status"), &mut errors, status);
+    let category_id = read_once("categoryId", given("categoryId"), &mut errors, category_id);
+    let status = read_once("status", given("status"), &mut errors, status);
     match (name, category_id) {
         (Some(name), Some(category_id)) if errors.is_empty() => Ok(NewPet { name, category_id, status }),
         (Some(_) | None, _) => Err(errors.join("; ")),
