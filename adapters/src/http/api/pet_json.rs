@@ -1,8 +1,6 @@
-//! The only encoder of pets in responses.
-//!
-//! serde would need 15 k of the 30 k instructions of a list of 20.
+//! The only encoder of pets in responses. With serde, a list of 20 over HTTP takes a tenth longer.
 
-use domain::{NewPet, Pet, PetStatus};
+use domain::{NewPet, Pet};
 
 /// The size of a typical pet: with this capacity a page seldom grows its buffer.
 const PET_BYTES: usize = 96;
@@ -35,21 +33,17 @@ pub(crate) fn page(pets: &[Pet]) -> Vec<u8> {
 /// The fields in the order of the API description. A pet without a status has no such field.
 fn write_pet(out: &mut Vec<u8>, Pet { id, details: NewPet { name, category_id, status } }: &Pet) {
     out.extend_from_slice(br#"{"id":"#);
-    write_number(out, id.get());
+    out.extend_from_slice(itoa::Buffer::new().format(id.get()).as_bytes());
     out.extend_from_slice(br#","name":""#);
     write_escaped(out, name.as_str());
     out.extend_from_slice(br#"","categoryId":"#);
-    write_number(out, category_id.0);
-    match status {
-        Some(PetStatus::Available) => out.extend_from_slice(br#","status":"available"}"#),
-        Some(PetStatus::Pending) => out.extend_from_slice(br#","status":"pending"}"#),
-        Some(PetStatus::Sold) => out.extend_from_slice(br#","status":"sold"}"#),
-        None => out.push(b'}'),
+    out.extend_from_slice(itoa::Buffer::new().format(category_id.0).as_bytes());
+    if let Some(status) = status {
+        out.extend_from_slice(br#","status":""#);
+        out.extend_from_slice(status.as_str().as_bytes());
+        out.push(b'"');
     }
-}
-
-fn write_number(out: &mut Vec<u8>, number: i64) {
-    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    out.push(b'}');
 }
 
 /// A text without its quotes. Most names need no escaping and are copied.
@@ -64,7 +58,10 @@ fn write_escaped(out: &mut Vec<u8>, text: &str) {
 
 #[cfg(test)]
 mod tests {
-    use domain::test_values::{self, any_pet, named};
+    use domain::{
+        PetStatus,
+        test_values::{self, any_pet, named},
+    };
     use proptest::prelude::*;
     use serde::Serialize;
 
