@@ -83,7 +83,7 @@ async fn tables_of_a_newer_version_are_rejected_and_left_unchanged() {
     contract::fill(&*log, Version::START, 1).await;
     server.sql("postgres", "UPDATE petstore_schema SET version = 2");
 
-    let rejected = PostgresLog::open(&server.url("postgres"), None).await.unwrap_err();
+    let rejected = PostgresLog::open(&server.url("postgres"), None).await.err().unwrap();
 
     assert_eq!(rejected.fault, Fault::UnsupportedFormat);
     assert!(rejected.detail.contains("version 2"), "{rejected}");
@@ -116,13 +116,12 @@ async fn a_rejected_session_says_why_and_reveals_no_password() {
         (server.url("nowhere"), "(SQLSTATE 3D000); create the database, or correct the URL"),
         (format!("{url}?sslmode=verify-full"), "TLS"),
     ] {
-        let rejected = PostgresLog::open(&url, None).await.unwrap_err();
+        let rejected = PostgresLog::open(&url, None).await.err().unwrap();
         assert_eq!(rejected.fault, Fault::CannotOpen, "{rejected}");
         assert!(rejected.detail.contains(word), "{rejected}");
         assert!(!format!("{rejected:?}").contains("hunter"), "{rejected:?}");
     }
-    let log = open_log(&url).await;
-    assert!(!format!("{log:?}").contains("hunter"), "{log:?}");
+    open_log(&url).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -181,7 +180,7 @@ async fn tls_is_used_with_the_trust_that_the_url_asks_for() {
         format!("{by_name}?sslrootcert={}", theirs.display()),
         format!("{by_name}?sslmode=verify-full"),
     ] {
-        let rejected = PostgresLog::open(&url, None).await.unwrap_err();
+        let rejected = PostgresLog::open(&url, None).await.err().unwrap();
         assert_eq!(rejected.fault, Fault::CannotOpen, "{url}: {rejected}");
         assert!(rejected.detail.contains("certificate"), "{url}: {rejected}");
     }
@@ -191,7 +190,7 @@ async fn tls_is_used_with_the_trust_that_the_url_asks_for() {
 async fn tools_create_no_tables_and_a_missing_log_is_not_an_empty_one() {
     let mut server = PostgresServer::start();
     let url = server.url_with_long_timeout("postgres");
-    let rejected = PostgresLog::open_existing(&url).await.unwrap_err();
+    let rejected = PostgresLog::open_existing(&url).await.err().unwrap();
     assert_eq!(rejected.fault, Fault::AnotherLog);
     assert!(rejected.detail.contains("no log"), "{rejected}");
 

@@ -10,7 +10,7 @@ mod durability;
 mod reading;
 mod stream;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use application::ports::{
     AppendError, Durability, EventLog, Fault, LogError, LogSource, Position, RECORD_MAX, ReadBound, Record,
@@ -349,12 +349,6 @@ impl EventLog for NatsLog {
                 Err(error)
             }
         }
-    }
-}
-
-impl fmt::Debug for NatsLog {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "NatsLog({})", self.connection.address)
     }
 }
 

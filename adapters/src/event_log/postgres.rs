@@ -11,7 +11,7 @@ mod schema;
 mod session;
 mod settings;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use application::ports::{
     AppendError, Durability, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record, StoredRecord,
@@ -229,11 +229,5 @@ impl EventLog for PostgresLog {
 
     async fn check_writable(&self) -> Result<(), LogError> {
         self.session().await?.check_writable().await
-    }
-}
-
-impl fmt::Debug for PostgresLog {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("PostgresLog").finish_non_exhaustive()
     }
 }

@@ -19,9 +19,8 @@ async fn a_password_opens_the_log_and_is_never_shown() {
     let servers = cluster.addresses();
     let log = open_log(&format!("nats://joe:s3%2Fcr%3Ft@{servers}/PETS")).await;
     assert_eq!(log.head().await, Ok(Position::START));
-    assert!(!format!("{log:?}").contains("cr"), "{log:?}");
     let wrong = NatsLog::open(&format!("nats://joe:hidden@{servers}/PETS"), None).await;
-    let error = wrong.expect_err("the password is wrong");
+    let error = wrong.err().expect("the password is wrong");
     assert_eq!(error.fault, Fault::CannotOpen, "{error}");
     assert!(!error.detail.contains("hidden") && !format!("{error:?}").contains("hidden"), "{error:?}");
 }
@@ -51,7 +50,8 @@ async fn certificates_protect_the_connection_both_ways() {
     for url in [cluster.url("PETS"), format!("{}?ca={}", cluster.url("PETS"), path("ca.pem"))] {
         NatsLog::open(&url, None)
             .await
-            .expect_err("a client without the authority or a certificate is rejected");
+            .err()
+            .expect("a client without the authority or a certificate is rejected");
     }
 }
 
@@ -60,7 +60,8 @@ async fn a_connection_that_must_be_encrypted_is_never_made_without_tls() {
     let cluster = NatsCluster::start(1, NatsSync::Default).await;
     NatsLog::open(&format!("{}?tls=required", cluster.url("PETS")), None)
         .await
-        .expect_err("the server has no TLS");
+        .err()
+        .expect("the server has no TLS");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,10 +75,11 @@ async fn a_credentials_file_opens_the_log() {
     assert_eq!(log.head().await, Ok(Position::START));
     let rejected = NatsLog::open(&cluster.url("PETS"), None)
         .await
-        .expect_err("a client without credentials is rejected");
+        .err()
+        .expect("a client without credentials is rejected");
     assert_eq!(rejected.fault, Fault::CannotOpen, "{rejected}");
     let missing = NatsLog::open(&format!("{}?creds=/nowhere", cluster.url("PETS")), None).await;
-    assert!(missing.expect_err("there is no such file").detail.contains("/nowhere"));
+    assert!(missing.err().expect("there is no such file").detail.contains("/nowhere"));
 }
 
 /// Writes the credentials of a user and returns the configuration of servers that know its operator.

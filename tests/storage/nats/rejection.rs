@@ -98,5 +98,5 @@ fn sound_config(name: &str) -> Config {
 }
 
 async fn rejected(url: &str) -> LogError {
-    NatsLog::open(url, None).await.expect_err("this is rejected")
+    NatsLog::open(url, None).await.err().expect("this is rejected")
 }

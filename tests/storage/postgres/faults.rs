@@ -50,7 +50,7 @@ async fn the_writable_server_is_found_among_several() {
     contract::fill(&log, Version::START, 1).await;
 
     assert_eq!(primary.sql("postgres", "SELECT count(*) FROM petstore_commits"), "1");
-    let rejected = PostgresLog::open(&read_only.url("postgres"), None).await.unwrap_err();
+    let rejected = PostgresLog::open(&read_only.url("postgres"), None).await.err().unwrap();
     assert_eq!(rejected.fault, Fault::Unreachable);
     assert!(rejected.detail.contains("read-only"), "{rejected}");
 }
