@@ -82,16 +82,16 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
     let settings = HttpSettings { public, admin, ..arguments.http_settings() };
     let dropped_log_lines = move || dropped_lines.dropped_lines() as u64;
     let state = Arc::new(AppState::new(keys.clone(), settings, tls.as_ref(), dropped_log_lines));
-    let serve_clients = || {
-        let serve = |listener, stopped| http::serve(listener, state.clone(), stopped);
-        let server = Server::start(arguments.listen, "--listen", serve)?;
+    let listen_to_clients = || listen(arguments.listen, "--listen");
+    let serve_clients = |listener| {
+        let server = Server::start(listener, |listener, stop| http::serve(listener, state.clone(), stop))?;
         output.print_line(format_args!("petstore {VERSION} listens on {scheme}://{}", server.address));
         anyhow::Ok(server)
     };
-    let early = (!arguments.listen_when_ready).then(serve_clients).transpose()?;
+    let early = (!arguments.listen_when_ready).then(|| serve_clients(listen_to_clients()?)).transpose()?;
     let serve_admin = |address| {
         let serve = |listener, stopped| http::serve_admin(listener, state.clone(), stopped);
-        let server = Server::start(address, "--admin-listen", serve)?;
+        let server = Server::start(listen(address, "--admin-listen")?, serve)?;
         output.print_line(format_args!("probes, metrics and the log on {scheme}://{}", server.address));
         anyhow::Ok(server)
     };
@@ -108,15 +108,15 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
         }
     };
     let store = Arc::new(store);
-    let url = &arguments.store;
-    state.open(store.clone());
-    let server = early.map_or_else(serve_clients, Ok)?;
-    // Nothing can fail any more: a failed start leaves no key file.
+    let late = early.is_none().then(listen_to_clients).transpose()?;
+    // Nothing can fail any more: a failed start leaves no key file. A ready service has one.
     let first_key = wire::issue_first_key(&arguments, &keys)?;
-    if first_key.is_none() && store.identity().is_none() && url.log_name().is_some() {
+    state.open(store.clone());
+    let server = early.or(late.map(serve_clients).transpose()?).expect("one of them listens");
+    if first_key.is_none() && store.identity().is_none() && arguments.store.log_name().is_some() {
         // A wrong URL looks like this, and there is no state file that could reject such a log.
         tracing::warn!(
-            target: "petstore::service", store = %url,
+            target: "petstore::service", store = %arguments.store,
             "the log is empty: if it should hold pets, stop the service and check --store"
         );
     }
@@ -131,7 +131,7 @@ async fn serve(arguments: ServeArguments, output: &ServiceOutput) -> anyhow::Res
         "ready"
     );
     let address = format!("{scheme}://{}", server.address);
-    output.print_greeting(greeting(url, &address, store.count(), first_key.as_deref()));
+    output.print_greeting(greeting(&arguments.store, &address, store.count(), first_key.as_deref()));
     service_manager::notify(NotifyState::Ready).await;
     let listener = server.ended.abort_handle();
     tokio::spawn(service_manager::feed_watchdog(move || !listener.is_finished()));
@@ -256,6 +256,12 @@ fn start_logging(arguments: &ServeArguments, stderr: &NonBlocking) {
     }));
 }
 
+fn listen(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
+    http::listen(address).map_err(|error| {
+        anyhow!("cannot listen on {address}: {error}; choose another address or port with {flag}")
+    })
+}
+
 /// A running server. Dropping `stop` also stops it.
 struct Server {
     address: SocketAddr,
@@ -265,15 +271,10 @@ struct Server {
 
 impl Server {
     fn start<F: Future<Output = ()> + Send + 'static>(
-        address: SocketAddr,
-        flag: &str,
+        listener: TcpListener,
         serve: impl FnOnce(TcpListener, Task) -> F,
     ) -> anyhow::Result<Self> {
-        let listener = http::listen(address).map_err(|error| {
-            anyhow!("cannot listen on {address}: {error}; choose another address or port with {flag}")
-        })?;
         let (address, (stop, stopped)) = (listener.local_addr()?, oneshot::channel());
-        // Dropping the sender also stops the server.
         let ended = tokio::spawn(serve(listener, Box::pin(async { drop(stopped.await) })));
         Ok(Self { address, stop, ended })
     }
