@@ -183,8 +183,9 @@ fn lines_of(module: &str) -> usize {
     let (file, directory) = (root().join(module), root().join(module.trim_end_matches(".rs")));
     let below = if directory.is_dir() { files_below(&directory) } else { vec![] };
     let sources = below.into_iter().filter(|path| {
-        let is_test =
-            path.components().any(|part| ["tests", "tests.rs"].iter().any(|name| part.as_os_str() == *name));
+        let is_test = path.components().any(|part| {
+            ["contract", "contract.rs", "tests", "tests.rs"].iter().any(|name| part.as_os_str() == *name)
+        });
         path.extension().is_some_and(|extension| extension == "rs") && !is_test
     });
     let shipped = |path: PathBuf| {

@@ -263,8 +263,7 @@ impl KeyEntry {
         self.record.expires.filter(|_| self.is_active(now) && self.record.overlap_until.is_none())
     }
 
-    /// Rejects a key that is no longer valid. Called at every request, because a key expires without a change of the
-    /// file.
+    /// Rejects a key that is no longer valid. Called at every request, because keys expire.
     fn check(&self, now: DateTime<Utc>) -> Result<&Arc<Principal>, RejectedKey> {
         let Principal { id, name, .. } = &*self.principal;
         match self.record.state(now) {
