@@ -85,8 +85,9 @@ impl Layout {
     pub(super) fn lock(&self) -> Result<File, LogError> {
         let lock = create_directories(&self.directory).and_then(|()| open_or_create(&self.lock));
         let lock = lock.map_err(|error| {
+            let lock = self.lock.display();
             self.rejected(&format!(
-                "cannot be written to ({error}); make it and its directory writable by this user, or choose another path"
+                "cannot be written to ({lock}: {error}); make it and its directory writable by this user, or choose another path"
             ))
         })?;
         match lock.try_lock() {
@@ -100,8 +101,7 @@ impl Layout {
         }
     }
 
-    /// Takes a shared lock, which excludes processes that write. Changes nothing. Returns `None` if there is no readable
-    /// lock file: either no process has the store open, or this process cannot find out.
+    /// Takes a shared lock, which excludes writers. Changes nothing. Returns `None` if there is no readable lock file.
     pub(super) fn lock_shared(&self) -> Result<Option<File>, LogError> {
         let Ok(lock) = open_to_read(&self.lock) else { return Ok(None) };
         match lock.try_lock_shared() {

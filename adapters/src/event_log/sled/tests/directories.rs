@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
 };
 
 use super::*;
@@ -20,6 +20,15 @@ fn anything_but_a_directory_is_rejected_with_a_message() {
         assert!(rejected.detail.contains(words), "{rejected}");
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), "something");
+}
+
+/// Otherwise the advice to remove a link would lead to a sound store.
+#[test]
+fn a_link_in_the_place_of_the_lock_is_named() {
+    let directory = TempDir::new().unwrap();
+    symlink(directory.path(), directory.path().join("lock")).unwrap();
+    let rejected = SledLog::open(directory.path()).unwrap_err();
+    assert!(rejected.detail.contains("/lock: it is a symbolic link"), "{rejected}");
 }
 
 #[test]
